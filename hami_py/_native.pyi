@@ -191,6 +191,17 @@ class Allocator:
     def end_hold(self, uid: str) -> None:
         """End the hold for a pod; what is reserved or bound stays."""
 
+    def hold_freed(self, request: bytes, node: str, victims: list[str], now_ns: int) -> None:
+        """Hold the cards that a pod gets on a node without its victims, until ``end_hold``.
+
+        While the victims are there, more is allocated than the cards have. A pod that has cards, or
+        for which cards are held or reserved, keeps those. If the pod does not fit even then,
+        nothing is held.
+
+        Raises:
+            InvalidValue: this is not a ``PodRequest``.
+        """
+
     def expire(self, now_ns: int) -> int:
         """End expired holds; returns how many have expired so far."""
 

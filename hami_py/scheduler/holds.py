@@ -65,6 +65,7 @@ class Holds:
         self._cluster = cluster
         self.short_ns = int(timing.hold_s * 1e9)
         self._long_ns = self.short_ns + int(timing.claims_s * 1e9)
+        self._freed_ns = int(timing.freed_s * 1e9)
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
         self._long: dict[str, _LongHold] = {}
@@ -117,6 +118,7 @@ class Holds:
                         self._end(uid)
                 elif pod is not None:
                     self._follow(hold, pod, now_ns, left_ns)
+        self._cluster.preemptors.expire(now_ns, self._freed_ns)
 
     def _follow(self, hold: _LongHold, pod: WaitingPod, now_ns: int, left_ns: int) -> None:
         node = pod.nominated

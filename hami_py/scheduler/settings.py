@@ -19,6 +19,8 @@ class Timing:
             asynchronous, and kube-scheduler filters the next pods before it is done.
         claims_s: how much longer cards are held if the pod claims volumes or devices: as long as
             kube-scheduler waits for those (``bindTimeoutSeconds``, 600 s by default).
+        freed_s: how long cards are held for a preemptor after its last victim is gone. Its next
+            attempts begin within 10 s each, kube-scheduler's longest back-off.
         bind_s: how long a binding may take, from the bind request to the end of its write;
             kube-scheduler waits 30 s for the extender.
         late_s: how much later a write without an answer may still take effect. The API server ends
@@ -31,6 +33,7 @@ class Timing:
 
     hold_s: float = 5.0
     claims_s: float = 600.0
+    freed_s: float = 60.0
     bind_s: float = 4.0
     late_s: float = 1.0
     doubt_s: float = 30.0

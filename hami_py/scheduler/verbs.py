@@ -190,7 +190,11 @@ class Verbs:
         if not self._cluster.is_known or not self._cluster.budgets.is_listed:
             return PreemptResult()
         now_ns, last = self._clock_ns(), self._last_nodes
-        return PreemptResult(preemption.victims(self._cluster, request, chosen, now_ns, last))
+        found = preemption.victims(self._cluster, request, chosen, now_ns, last)
+        if found:
+            named = {node: [pod.uid for pod in each.pods or []] for node, each in found.items()}
+            self._cluster.preemptors.named(request, named, now_ns)
+        return PreemptResult(found)
 
 
 def _unresolvable(names: list[str], error: InvalidValue) -> FilterResult:

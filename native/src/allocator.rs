@@ -105,6 +105,21 @@ impl Allocator {
         self.with(py, |engine| engine.end_hold(uid));
     }
 
+    /// Hold the cards that a pod gets on a node without its victims, until the hold is ended.
+    fn hold_freed(
+        &self,
+        py: Python<'_>,
+        request: &[u8],
+        node: &str,
+        victims: Vec<PyBackedStr>,
+        now_ns: u64,
+    ) -> PyResult<()> {
+        let held = self.with(py, |engine| {
+            engine.hold_freed(&parse("request", request)?, node, &victims, now_ns)
+        });
+        held.map_err(errors::invalid)
+    }
+
     /// End expired holds; returns how many have expired so far.
     fn expire(&self, py: Python<'_>, now_ns: u64) -> u64 {
         self.with(py, |engine| engine.expire(now_ns))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from cluster import failing, waiting
+from cluster import failing, objects, waiting
 from cluster.conftest import StartControlPlane
-from cluster.extended import card, extended, node
+from cluster.extended import asking, card, extended, extender, node
 from cluster.failing import NOBODY
 from cluster.objects import NODES, PODS
+from cluster.servers import free_ports
+from hami_py.kube import ApiServer
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 @pytest.mark.timeout(200)
@@ -51,3 +57,39 @@ def test_the_condition_of_a_pod_that_fits_nowhere_is_short(
         api.create(PODS, failing.pod("waits", 2000, metadata=metadata))
         said = waiting.unschedulable(api, "waits", "20 too little memory free on its cards")
         assert len(said) < 250
+
+
+@pytest.mark.timeout(200)
+def test_room_freed_by_preemption_is_the_preemptors(control_plane: StartControlPlane) -> None:
+    """16 pods of low priority fill 16 cards, 20 more wait, and one of high priority comes.
+
+    kube-scheduler's own sums leave room for a waiting pod beside the preemptor. It took the card of
+    the evicted pod, and another pod was evicted for the preemptor.
+    """
+    (port,) = free_ports(1)
+    cluster = asking(control_plane, port, podMaxBackoffSeconds=1)
+    with extender(ApiServer.connect(cluster.kubeconfig), port) as scheduler:
+        assert scheduler.wait_until_ready(60)
+        api = cluster.api
+        for name, value in (("low", 1), ("high", 1000)):
+            api.create(CLASSES, {"metadata": {"name": name}, "value": value})
+            waiting.takes(api, objects.pod(priorityClassName=name))
+        for name in ("a", "b"):
+            api.create(NODES, node(name, [card(name, index) for index in range(8)]))
+        running = {f"runs-{number}" for number in range(16)}
+        for name in running:
+            api.create(PODS, failing.pod(name, 9000, priorityClassName="low"))
+        failing.until_bound(api, len(running))
+        waits = {f"waits-{number}" for number in range(20)}
+        for name in waits:
+            api.create(PODS, failing.pod(name, 5000, priorityClassName="low"))
+        for name in waits:
+            waiting.unschedulable(api, name)
+        # Their back-off is over before that of the preemptor.
+        time.sleep(2)
+        api.create(PODS, failing.pod("high", 9000, priorityClassName="high"))
+        waiting.bound(api, "high")
+        there = {pod["metadata"]["name"] for pod in api.list(PODS)}
+        assert len(running - there) == 1
+        assert waits <= there
+        assert set(failing.bound(api)) == {*(running & there), "high"}

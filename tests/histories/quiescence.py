@@ -105,14 +105,18 @@ def _waiting_in_vain(scene: Scene) -> str | None:
 def nothing_is_left(scene: Scene) -> None:
     """The replicas know what a new one would, with all pods and then without any."""
     scene.scheduler = None
+    # Cards are held for a preemptor as long as its victims terminate.
+    while scene.world.kubelet_is_done():
+        pass
     _agree(scene, "the same pods")
     scene.world.everything_goes()
     _agree(scene, "no pods")
 
 
 def _agree(scene: Scene, what: str) -> None:
-    # All watches deliver, missing state is read, and a watch may have to be reopened.
-    for seconds in (FORGET_S, PAUSE_S, PAUSE_S):
+    # All watches deliver, missing state is read, and a watch may have to be reopened. A hold that
+    # ends some time after its victims ends some time after the watch has reported them.
+    for seconds in (PAUSE_S, PAUSE_S, FORGET_S, PAUSE_S, PAUSE_S):
         scene.clock.advance(scene.clock.now + seconds)
         scene.tick()
         quiesce(scene)

@@ -13,6 +13,7 @@ from hami_py.model import pods
 from hami_py.scheduler.state.budgets import BudgetSink
 from hami_py.scheduler.state.nodes import NodeSink
 from hami_py.scheduler.state.pods import PodSink
+from hami_py.scheduler.state.preemptors import Preemptors
 from hami_py.scheduler.state.quotas import QuotaSink
 from hami_py.scheduler.state.requeue import Requeuer
 from hami_py.scheduler.state.shared import SharedState
@@ -33,6 +34,7 @@ class Cluster(SharedState):
 
     Attributes:
         waiting: pods that are not bound yet.
+        preemptors: pods for which others are evicted.
         nodes: takes the changes of nodes, as ``pods``, ``quotas`` and ``budgets`` take theirs.
     """
 
@@ -42,7 +44,8 @@ class Cluster(SharedState):
         super().__init__(allocator, settings, requeuer)
         self.waiting = WaitingPods()
         self.nodes = NodeSink(self)
-        self.pods = PodSink(self, self.nodes, self.waiting)
+        self.preemptors = Preemptors(self.allocator, self.requeuer)
+        self.pods = PodSink(self, self.nodes, self.waiting, self.preemptors)
         self.quotas = QuotaSink(self)
         self.budgets = BudgetSink(self)
         self._returned = 0

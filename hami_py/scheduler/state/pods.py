@@ -18,6 +18,7 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.state.bound import Bound, is_over
 from hami_py.scheduler.state.nodes import NodeSink
+from hami_py.scheduler.state.preemptors import Preemptors
 from hami_py.scheduler.state.shared import SharedState
 from hami_py.scheduler.state.waiting import WaitingPods
 
@@ -68,16 +69,24 @@ class PodSink:
         shared: the allocator and what else the sinks share.
         nodes: blocks the node of a pod whose cards are not known.
         waiting: keeps the pods that are not bound yet.
+        preemptors: notified of victims before their cards are free.
 
     Attributes:
         is_listed: whether all pods were listed once.
     """
 
-    def __init__(self, shared: SharedState, nodes: NodeSink, waiting: WaitingPods) -> None:
+    def __init__(
+        self,
+        shared: SharedState,
+        nodes: NodeSink,
+        waiting: WaitingPods,
+        preemptors: Preemptors,
+    ) -> None:
         self.is_listed = False
         self._shared = shared
         self._nodes = nodes
         self._waiting = waiting
+        self._preemptors = preemptors
         # None: the pod waits to be bound, or its cards are not known.
         self._known: dict[str, Placed | None] = {}
         # Bound pods whose cards are not known: node and assignment.
@@ -122,6 +131,8 @@ class PodSink:
         if is_over(pod):
             self._remove(pod.uid)
             return
+        if pod.metadata.deletion_timestamp is not None:
+            self._preemptors.terminates(pod.uid)
         try:
             self._take(pod)
         except HamiError as error:
@@ -189,6 +200,7 @@ class PodSink:
         self._known[pod.uid] = placed
         self._not_taken.pop(pod.uid, None)
         self._waiting.forget(pod.uid)
+        self._preemptors.forget(pod.uid)
 
     def _wait(self, pod: objects.Pod) -> None:
         try:
@@ -208,6 +220,8 @@ class PodSink:
 
     def _remove(self, uid: str) -> None:
         self._waiting.forget(uid)
+        self._preemptors.forget(uid)
+        self._preemptors.is_gone(uid)
         # Even if the watch has never reported the pod before: this extender may have bound it.
         self._shared.allocator.remove(uid)
         self._not_taken.pop(uid, None)

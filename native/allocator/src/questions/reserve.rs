@@ -59,7 +59,7 @@ impl Allocator {
             }
         }
         let node = self.number(name).ok_or(NodeReason::NoCards)?;
-        let container_cards = self.plan(request, node, now_ns)?;
+        let container_cards = self.plan(request, node, &[], now_ns)?;
         let number = self.add(request, container_cards, node, State::Reserved, false);
         Ok(self.allocations.get(number).assignment(name))
     }
@@ -80,24 +80,45 @@ impl Allocator {
         if matches!(held, Some(State::Reserved | State::Placed)) {
             return;
         }
-        if let Ok(container_cards) = self.plan(request, node, now_ns) {
+        if let Ok(container_cards) = self.plan(request, node, &[], now_ns) {
             let until_ns = now_ns.saturating_add(hold_ns);
             self.add(request, container_cards, node, State::Held { until_ns }, false);
         }
     }
 
-    /// The cards of each container on this node.
+    /// Holds the cards that a pod gets on a node without its victims, until the hold is ended. While
+    /// the victims are there, more is allocated than the cards have. A pod that has an allocation
+    /// keeps it.
+    pub fn hold_freed<N: AsRef<str>>(
+        &mut self,
+        request: &PodRequest,
+        name: &str,
+        victims: &[N],
+        now_ns: u64,
+    ) -> Result<(), InvalidValue> {
+        check::request(request)?;
+        let has = self.allocations.number(&request.pod.uid).is_some();
+        let Some(node) = self.number(name).filter(|_| !has) else { return Ok(()) };
+        let victims: Vec<&str> = victims.iter().map(AsRef::as_ref).collect();
+        if let Ok(container_cards) = self.plan(request, node, &victims, now_ns) {
+            self.add(request, container_cards, node, State::Held { until_ns: u64::MAX }, false);
+        }
+        Ok(())
+    }
+
+    /// The cards of each container on this node, without the pods in `removed`.
     fn plan(
         &mut self,
         request: &PodRequest,
         node: u32,
+        removed: &[&str],
         now_ns: u64,
     ) -> Result<crate::ContainerCards, NodeReason> {
         let (key, mut cached) = self.cache.take(request, now_ns);
         cached.class.meet_models(&self.models);
         let mut chosen = std::mem::take(&mut self.chosen);
-        let room = self.room(request, &[]);
-        let plan = self.with_view(request, node, &[], |view| {
+        let room = self.room(request, removed);
+        let plan = self.with_view(request, node, removed, |view| {
             let effort = &mut Effort::for_node();
             judge::try_fit(&cached.class, view, room.as_ref(), effort, &mut chosen)?;
             let container_cards = chosen::container_cards(&cached.class, view, &chosen);

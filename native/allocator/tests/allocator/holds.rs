@@ -146,6 +146,37 @@ fn long_holds_count_as_allocated() {
 }
 
 #[test]
+fn the_room_of_victims_is_held_before_it_is_free() {
+    let mut allocator = with(vec![plain("n", 2)]);
+    let cards: Vec<_> = ["v", "stays"].map(|uid| pod(uid, &[app(1, 1000, 0)])).into();
+    for request in &cards {
+        let assignment = allocator.reserve(request, "n", 0).expect("room");
+        allocator.place(request, assignment, false).expect("our own answer");
+    }
+    let (high, other) = (pod("high", &[app(1, 600, 0)]), pod("other", &[app(1, 600, 0)]));
+    let fits = |allocator: &mut Allocator, request| {
+        allocator.filter(request, &["n"], 1_000).expect("good").feasible == [0]
+    };
+    allocator.hold_freed(&high, "n", &["v"], 0).expect("good");
+    allocator.hold_freed(&high, "n", &["v", "stays"], 0).expect("it has a hold");
+    assert_eq!(allocated_mib(&allocator), [1600, 1000]);
+    assert!(!fits(&mut allocator, &high), "the victim is still there");
+    allocator.remove("v");
+    assert!(!fits(&mut allocator, &other));
+    assert!(fits(&mut allocator, &high));
+    allocator.end_hold("high");
+    assert!(fits(&mut allocator, &other));
+    // Nothing is held where there is no room even then, and a reservation stays.
+    allocator.hold_freed(&pod("large", &[app(2, 600, 0)]), "n", &[""; 0], 0).expect("good");
+    allocator.hold_freed(&high, "none", &["stays"], 0).expect("good");
+    assert_eq!(allocated_mib(&allocator), [0, 1000]);
+    allocator.reserve(&high, "n", 0).expect("room");
+    allocator.hold_freed(&high, "n", &["stays"], 0).expect("good");
+    allocator.end_hold("high");
+    assert_eq!(allocated_mib(&allocator), [600, 1000]);
+}
+
+#[test]
 fn a_snapshot_is_the_whole_state() {
     let mut allocator = with(vec![plain("n", 2)]);
     allocator.set_quota(quota("cards", Some(3), None, None)).expect("good");
