@@ -16,6 +16,7 @@ driver has freed the memory of dead processes.
 | ``reporter`` | what the agent writes to the API server |
 | ``publication`` | the annotation and the resources of the node |
 | ``observer`` | processes on the cards that no allocation explains |
+| ``figures`` | what the node reports to Prometheus |
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |
 | ``acting`` | all of these, while the agent acts |

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hami_py.agent.coordinator import Coordinator
+from hami_py.agent.figures import Figures
 from hami_py.agent.holds import Holds
 from hami_py.agent.node import NodeStore
 from hami_py.agent.observer import Observer
@@ -24,6 +25,7 @@ from hami_py.errors import DamagedFile, HamiError
 from hami_py.gpu.health import Health
 from hami_py.gpu.sweep import Sweeper
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
+from hami_py.monitor import exposition
 from hami_py.node import library, mounts
 from hami_py.node.devices import device_ids
 from hami_py.node.ledger import Ledger, set_aside
@@ -86,6 +88,7 @@ class Acting:
             self._state, events.write, self._node, self.wake, settings.period_s
         )
         self._registration = self._plugin()
+        self._figures = Figures(settings.node, self._state, self._observer, self._holds)
         self._coordinator = Coordinator(settings.paths.runtime)
 
     @property
@@ -99,6 +102,10 @@ class Acting:
         if self._registration.conflict is not None:
             return self._registration.conflict
         return None if self._registration.is_registered else "the log has the reason"
+
+    def metrics(self) -> bytes:
+        """The node's figures in Prometheus' text format."""
+        return exposition(self._figures.collect(registered=self._registration.is_registered))
 
     def wake(self) -> None:
         """Look soon: something has changed."""
@@ -130,6 +137,7 @@ class Acting:
         self._coordinator.check()
         self._follow_health()
         self._report_conflict()
+        self._figures.note_peaks()
         try:
             release_ended(self._state)
         except HamiError as error:

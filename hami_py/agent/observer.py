@@ -10,17 +10,17 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from hami_py.agent.pods import reference
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
 from hami_py.gpu.nvml import session
-from hami_py.gpu.processes import CardProcess, card_processes
+from hami_py.gpu.processes import CardProcess, card_processes, memory_used
 from hami_py.gpu.sweep import identity_of
 from hami_py.kube import Event, Reference
-from hami_py.node.drift import Finding, Kind, MemberKey, Observed, findings, unexplained_bytes
+from hami_py.node.drift import Finding, Kind, Observed, findings, unexplained_bytes
+from hami_py.node.image_preload import image_preload
 from hami_py.node.processes import pod_of
 
 __all__ = ["Observer"]
@@ -47,6 +47,7 @@ class Observer:
     Attributes:
         found: the findings of the last look that are reported.
         observed: all processes of the last look.
+        used: the bytes in use by card, by NVML.
     """
 
     def __init__(
@@ -59,9 +60,12 @@ class Observer:
     ) -> None:
         self.found: list[Finding] = []
         self.observed: list[Observed] = []
+        self.used: dict[str, int] = {}
         self._state, self._write, self._node, self._changed = state, write, node, changed
         self._period_s = period_s
         self._seen: Counter[tuple[Kind, str, int]] = Counter()
+        # The pods whose image was looked at.
+        self._asked: set[str] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observe", daemon=True)
 
@@ -79,6 +83,7 @@ class Observer:
             try:
                 with session():
                     while not self._stopping.wait(self._period_s):
+                        self.used = memory_used()
                         self.look(card_processes())
             except HamiError as error:
                 _log.warning("the processes on the cards are unknown: %s", error)
@@ -91,17 +96,33 @@ class Observer:
         self.observed = [seen for each in processes if (seen := _observed(each)) is not None]
         entries = list(self._state.ledger.entries.values())
         members = {}
+        on_cards = {each.pod for each in self.observed}
         for entry in entries:
             # A damaged account is reported by the library.
-            with suppress(HamiError, OSError):
-                members[entry.slot] = _members(self._state, entry.slot)
+            use = self._state.use(entry.slot) if entry.pod.uid in on_cards else None
+            if use is not None:
+                members[entry.slot] = {(each.pid, each.pid_namespace) for each in use.processes}
         now = findings(self.observed, entries, members)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
         self._seen = Counter({key: self._seen[key] + 1 for key in keys})
         self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
         for finding in self.found:
             self._report(finding)
+        self._report_preloads()
         self._publish(unexplained_bytes(self.observed, entries))
+
+    def _report_preloads(self) -> None:
+        """Once for each pod with a process on a card."""
+        pods = {each.pod: each.pid for each in self.observed if each.pod is not None}
+        for uid, pid in pods.items():
+            pod = self._state.pods.get(uid)
+            if uid in self._asked or pod is None:
+                continue
+            hidden = image_preload(pid)
+            if hidden is not None:
+                text = f"its image has /etc/ld.so.preload ({hidden}), which hami's own file hides"
+                self._write(Event(reference(pod), "PreloadHidden", text))
+        self._asked = {*pods}
 
     def _report(self, finding: Finding) -> None:
         process = finding.process
@@ -124,10 +145,6 @@ class Observer:
         }
         if self._state.cards.set_foreign({uuid: mib for uuid, mib in steps.items() if mib}):
             self._changed()
-
-
-def _members(state: NodeState, slot: str) -> set[MemberKey]:
-    return {(each.pid, each.pid_namespace) for each in state.slots.use(slot).processes}
 
 
 def _observed(process: CardProcess) -> Observed | None:

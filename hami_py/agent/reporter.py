@@ -16,7 +16,7 @@ from hami_py.agent.resize import Refused, Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
-from hami_py.kube import ApiServer, Event, EventWriter, evict, patch_metadata
+from hami_py.kube import ApiServer, Event, EventWriter, Reference, evict, patch_metadata
 from hami_py.model.pods import assignment_of, encode_assignment
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.wire import Assignment
@@ -76,7 +76,7 @@ class Reporter:
     def _run(self) -> None:
         steps = (
             *(self._publish, self._resize, self._publish_assignments),
-            *(self._report_holds, self._evict),
+            *(self._report_holds, self._evict, self._report_mode),
         )
         while not self._stopping.is_set():
             for step in steps:
@@ -135,6 +135,16 @@ class Reporter:
             if pod is not None:
                 message = f"container {held.container} waits: {held.reason}"
                 self._tell(pod, "WaitingForCard", message)
+
+    def _report_mode(self) -> None:
+        """Running containers keep the limits of the mode that they were started in."""
+        mode = self._state.mode()
+        others = {entry.mode for entry in self._state.ledger.entries.values()} - {mode}
+        if others and self._state.node.node is not None:
+            before = ", ".join(sorted(others))
+            text = f"new pods get limits as on nodes of mode {mode}; running ones keep {before}"
+            name = self._settings.node
+            self._events.write(Event(Reference("Node", name, name), "ModeChanged", text))
 
     def _evict(self) -> None:
         pod = self._holds.to_evict(self._state.pods.get)

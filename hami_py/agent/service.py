@@ -52,7 +52,11 @@ class Agent:
         self._has_cards = False
         # Set when it is this agent's turn.
         self._acting: Acting | None = None
-        pages = [page("/healthz", self._alive), page("/readyz", self._ready)]
+        pages = [
+            page("/healthz", self._alive),
+            page("/readyz", self._ready),
+            page("/metrics", self._metrics, blocks=True),
+        ]
         self._server = Server(Router(pages), settings.listen)
 
     def start(self) -> None:
@@ -92,6 +96,10 @@ class Agent:
             return 200, "ready to act when the other agent ends\n"
         why = self._acting.not_ready
         return (200, "ready\n") if why is None else (503, f"not registered: {why}\n")
+
+    def _metrics(self) -> tuple[int, bytes]:
+        acting = self._acting
+        return (200, acting.metrics()) if acting is not None else (503, b"it does not act\n")
 
     def _run(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from hami_py._native import AccountSnapshot
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError
@@ -23,6 +25,8 @@ from hami_py.node.rows import limit_rows
 from hami_py.node.slots import Slots
 
 __all__ = ["Cards", "NodeState"]
+
+_FRESH_S = 0.5
 
 
 class Cards:
@@ -103,6 +107,7 @@ class NodeState:
         self.ledger, self.slots = ledger, slots
         self.lock = threading.RLock()
         self._settings = settings
+        self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
 
     def mode(self) -> NodeMode:
         """How the node's cards are used by new containers."""
@@ -117,6 +122,23 @@ class NodeState:
         """The pod's assignment, also if the API server does not have it yet."""
         found, changed = bound_pod(pod), self.ledger.changed.get(pod.uid)
         return replace(found, assignment=changed) if found and changed else found
+
+    def use(self, slot: str) -> AccountSnapshot | None:
+        """What a slot uses, half a second ago at most; None = its account cannot be read.
+
+        An account has hundreds of KiB, and several parts look at all of them once a second.
+        """
+        now = time.monotonic()
+        read_at, use = self._uses.get(slot, (float("-inf"), None))
+        if now - read_at > _FRESH_S:
+            use = None
+            with suppress(HamiError, OSError):
+                use = self.slots.use(slot)
+            self._uses = {
+                name: seen for name, seen in self._uses.items() if now - seen[0] <= _FRESH_S
+            }
+            self._uses[slot] = (now, use)
+        return use
 
     def published_cards(self) -> tuple[Card, ...]:
         """The cards as the scheduler has to know them.

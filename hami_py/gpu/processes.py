@@ -42,6 +42,20 @@ def card_processes() -> list[CardProcess]:
     return list(found.values())
 
 
+def memory_used() -> dict[str, int]:
+    """The bytes in use by UUID, in a ``session`` of NVML; a card that does not answer is left out.
+
+    Raises:
+        pynvml.NVMLError: NVML does not answer at all.
+    """
+    found = {}
+    for handle in handles():
+        with suppress(pynvml.NVMLError):
+            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+            found[uuid] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+    return found
+
+
 def _rows(handle: object) -> Iterator[pynvml.c_nvmlProcessInfo_t]:
     yield from pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     for others in (

@@ -51,7 +51,7 @@ def limit_rows(
         LimitRow(
             card.card,
             _memory(card, mode),
-            _share(card, mode),
+            share_of(card, mode),
             "hard",
             priority,
             context_memory=context_memory(card.card),
@@ -66,6 +66,6 @@ def _memory(card: CardAllocation, mode: NodeMode) -> int | None:
     return None if mode in UNENFORCED else card.memory_mib * _MIB
 
 
-def _share(card: CardAllocation, mode: NodeMode) -> int | None:
-    """None: the whole card, or no limit."""
+def share_of(card: CardAllocation, mode: NodeMode) -> int | None:
+    """The percentage of the card's time that a container may use; None = no limit."""
     return None if mode in _UNTIMED or not 0 < card.cores < _WHOLE else card.cores

@@ -1,0 +1,126 @@
+"""Collects what the node reports to Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import get_args
+
+from hami_py._native import AccountSnapshot
+from hami_py.agent.holds import Holds
+from hami_py.agent.observer import Observer
+from hami_py.agent.state import NodeState
+from hami_py.model.pods.wire import CardAllocation
+from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
+from hami_py.monitor.figures import Level
+from hami_py.node.decision import assigned_on
+from hami_py.node.drift import Kind
+from hami_py.node.ledger import Entry
+from hami_py.node.rows import UNENFORCED, share_of
+
+__all__ = ["Figures"]
+
+_MIB = 1 << 20
+_PERCENT = 100
+_NS = 1_000_000_000
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class Figures:
+    """Collects them.
+
+    Args:
+        node: the node's name.
+        state: what is known of the node.
+        observer: has looked at the processes on the cards.
+        holds: the containers that wait.
+    """
+
+    def __init__(self, node: str, state: NodeState, observer: Observer, holds: Holds) -> None:
+        self._node, self._state, self._observer, self._holds = node, state, observer, holds
+        # By slot and row.
+        self._peaks: dict[tuple[str, int], int] = {}
+
+    def collect(self, *, registered: bool) -> NodeFigures:
+        """The figures now."""
+        kinds = Counter(finding.kind for finding in self._observer.found)
+        return NodeFigures(
+            self._node,
+            tuple(self._cards()),
+            tuple(self._containers()),
+            {kind: kinds[kind] for kind in _KINDS},
+            len(self._holds.all()),
+            registered,
+        )
+
+    def note_peaks(self) -> None:
+        """Look how much memory is in use now. Call this regularly."""
+        entries = list(self._state.ledger.entries.values())
+        peaks = {}
+        for entry in entries:
+            use = self._state.use(entry.slot)
+            for row in range(len(entry.cards)):
+                now = use.memory_used[row] if use is not None else 0
+                peaks[(entry.slot, row)] = max(now, self._peaks.get((entry.slot, row), 0))
+        self._peaks = peaks
+
+    def _cards(self) -> Iterator[CardFigures]:
+        view = self._state.view()
+        for card in self._state.published_cards():
+            memory_mib, cores = assigned_on(view, card.uuid)
+            yield CardFigures(
+                uuid=card.uuid,
+                index=card.index,
+                model=card.model,
+                memory=card.memory_mib * _MIB,
+                used=self._observer.used.get(card.uuid),
+                allocated=memory_mib * _MIB,
+                share_allocated=cores / _PERCENT,
+                foreign=card.foreign_mib * _MIB,
+                healthy=card.healthy,
+            )
+
+    def _containers(self) -> Iterator[ContainerFigures]:
+        entries = list(self._state.ledger.entries.values())
+        started = {(entry.pod.uid, entry.container) for entry in entries}
+        for entry in entries:
+            use = self._state.use(entry.slot)
+            for row, card in enumerate(entry.cards):
+                yield self._started(entry, row, card, use)
+        for pod in self._state.pods.all():
+            bound = self._state.bound(pod)
+            for name, cards in bound.assignment.containers.items() if bound else ():
+                if (pod.uid, name) not in started and not pod.has_ended(name):
+                    namespace, mode = pod.metadata.namespace or "", self._state.mode()
+                    level: Level = "none" if mode in UNENFORCED else "preload"
+                    for card in cards:
+                        yield ContainerFigures(
+                            *(namespace, pod.metadata.name, name, card.card),
+                            limit=None if level == "none" else card.memory_mib * _MIB,
+                            share=_ratio(share_of(card, mode)),
+                            level=level,
+                        )
+
+    def _started(
+        self, entry: Entry, row: int, card: CardAllocation, use: AccountSnapshot | None
+    ) -> ContainerFigures:
+        level: Level = "none" if entry.mode in UNENFORCED else "preload"
+        living = [each for each in use.processes if each.alive] if use is not None else []
+        return ContainerFigures(
+            *(entry.pod.namespace, entry.pod.name, entry.container, card.card),
+            limit=None if level == "none" else card.memory_mib * _MIB,
+            share=_ratio(share_of(card, entry.mode)),
+            level=level,
+            used=use.memory_used[row] if use is not None else 0,
+            driver=sum(each.driver_memory[row] for each in living),
+            peak=self._peaks.get((entry.slot, row), 0),
+            engine_s=use.used_ns[row] / _NS if use is not None else 0.0,
+            throttled_s=use.throttled_ns[row] / _NS if use is not None else 0.0,
+            refusals=use.refusals[row] if use is not None else 0,
+            processes=len(living),
+        )
+
+
+def _ratio(share: int | None) -> float | None:
+    return None if share is None else share / _PERCENT

@@ -1,0 +1,9 @@
+"""What a node reports to Prometheus: of each container with cards, and of each card.
+
+``figures`` has the figures as types, and ``metrics`` writes them. The node agent collects them.
+"""
+
+from hami_py.monitor.figures import CardFigures, ContainerFigures, NodeFigures
+from hami_py.monitor.metrics import exposition
+
+__all__ = ["CardFigures", "ContainerFigures", "NodeFigures", "exposition"]
