@@ -30,7 +30,8 @@ def keep(root: Path, target: Path) -> None:
 
 def link(source: Path, target: Path) -> None:
     """Link a root's files, but copy its databases."""
-    copy = ["cp", "--archive", "--no-target-directory"]
+    # It must not go on after a test that was killed: its folder is removed then.
+    copy = ["setpriv", "--pdeathsig", "KILL", "--", "cp", "--archive", "--no-target-directory"]
     done = subprocess.run([*copy, "--link", source, target], check=False, capture_output=True)
     if done.returncode != 0:
         # They are on two file systems.

@@ -63,7 +63,11 @@ def _remove(folder: Path, address: str, cgroups: Sequence[Path]) -> None:
     subprocess.run(
         ["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=False, capture_output=True
     )
-    shutil.rmtree(folder, ignore_errors=True)
+    # A killed process may add files for a moment.
+    while folder.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        if time.monotonic() > until:
+            raise TimeoutError(f"{folder} cannot be removed")
 
 
 def main() -> None:

@@ -27,10 +27,10 @@ from cluster.leftovers import Leftovers
 from cluster.objects import NODES
 from cluster.servers import Server, accepts_unix, free_ports
 
-#: The node's address, which must not be 127.x, and the network of its pods, of 128 addresses. Each
+#: The node's address, which must not be 127.x, and the network of its pods, of 256 addresses. Each
 #: process that starts a node has its own: several may do so at once.
 ADDRESS = f"10.98.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
-_PODS = ipaddress.IPv4Address("10.128.0.0") + os.getpid() % (1 << 16) * 128
+_PODS = ipaddress.IPv4Network((0x0A800000 + os.getpid() % (1 << 15) * 256, 24))
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -42,7 +42,8 @@ class Node:
     ``runtime`` is called by containerd instead of runc, with the same arguments.
     Attributes: ``kubelet`` and ``containerd`` (servers, to be stopped and started), ``state`` (the
     kubelet's /var/lib/kubelet), ``cdi`` (the folder that containerd reads CDI specs from; the
-    node's pods find it at /run/cdi), ``pod_logs`` (what containers write; it outlives the node).
+    node's pods find it at /run/cdi), ``pod_logs`` (what containers write; it outlives the node),
+    ``cgroups`` (all of the node, one in each hierarchy).
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class Node:
         # Short: the path of a socket has 108 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="hami-node-"))
         self._cgroup = self.folder.name
-        self._leftovers = Leftovers(self.folder, _hierarchies(self._cgroup), ADDRESS)
+        self.cgroups = _hierarchies(self._cgroup)
+        self._leftovers = Leftovers(self.folder, self.cgroups, ADDRESS)
+        self._leftovers.guard()
         self._undo = contextlib.ExitStack()
         self._undo.callback(self._leftovers.remove)
         self._init: subprocess.Popen[str] | None = None
@@ -84,7 +87,6 @@ class Node:
     def __enter__(self) -> "Node":
         with contextlib.ExitStack() as undo:
             undo.callback(self.stop)
-            self._leftovers.guard()
             subprocess.run(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"], check=True)
             _make_cgroups(self._cgroup)
             self._enter_namespaces()
@@ -107,6 +109,11 @@ class Node:
             self._init.communicate(timeout=60.0)
             self._init = None
         self._undo.close()
+
+    @property
+    def root(self) -> Path:
+        """The node's file system: it has a /run and a /var of its own."""
+        return Path(f"/proc/{self.init_pid()}/root")
 
     def ctr(self, *arguments: str) -> str:
         """Ask containerd, in the kubelet's namespace of names; its answer."""
@@ -303,7 +310,7 @@ def _network(folder: Path, reached: Sequence[str]) -> dict[str, Any]:
                 "ipam": {
                     "type": "host-local",
                     "dataDir": str(folder / "addresses"),
-                    "ranges": [[{"subnet": f"{_PODS}/25"}]],
+                    "ranges": [[{"subnet": str(_PODS)}]],
                     "routes": [{"dst": f"{address}/32"} for address in reached],
                 },
             }

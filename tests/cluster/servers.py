@@ -5,6 +5,7 @@ A server must never outlive the test process, however that ends: the kernel kill
 file.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 from support import processes
@@ -54,9 +54,11 @@ class Server:
         assert self._process is not None, f"{self.name} was not started"
         if self._within is None:
             return self._process.pid
-        # nsenter waits for its one child, which is the server.
+        # nsenter waits for its one child, which is the server, and reaps it.
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        return int(children.read_text().split()[0])
+        for child in children.read_text().split():
+            return int(child)
+        raise ProcessLookupError(f"{self.name} has ended")
 
     @property
     def is_running(self) -> bool:
@@ -123,15 +125,20 @@ class Server:
         process = self._process
         if process is not None and process.poll() is None:
             self.was_disturbed = True
-            pid = self.pid
-            os.kill(pid, by)
-            os.kill(pid, signal.SIGCONT)
+            self._signal(by, signal.SIGCONT)
             try:
                 process.wait(timeout=5.0)
             except subprocess.TimeoutExpired:
-                os.kill(pid, signal.SIGKILL)
+                self._signal(signal.SIGKILL)
                 process.wait(timeout=DEADLINE)
         self._process = None
+
+    def _signal(self, *signals: signal.Signals) -> None:
+        """Send signals; nothing if it has just ended."""
+        with contextlib.suppress(ProcessLookupError):
+            pid = self.pid
+            for each in signals:
+                os.kill(pid, each)
 
 
 def tail(log: Path, lines: int = _TAIL) -> str:
@@ -155,7 +162,7 @@ def free_ports(count: int) -> list[int]:
     ours = range(20000 + processes.number(), 32000, processes.count())
     candidates = random.sample(sorted(set(ours) - _allocated), 1000)
     for port in candidates:
-        with closing(socket.socket()) as probe:
+        with contextlib.closing(socket.socket()) as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
@@ -178,7 +185,7 @@ def accepts(port: int, address: str = "127.0.0.1") -> bool:
 
 def accepts_unix(path: Path) -> bool:
     """Whether a program listens on this socket."""
-    with closing(socket.socket(socket.AF_UNIX)) as connection:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
         try:
             connection.connect(str(path))
         except OSError:

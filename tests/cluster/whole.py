@@ -49,6 +49,7 @@ class WholeCluster:
     """A control plane and a node; used in `with`.
 
     ``cards`` are profile names of the stub. ``kubelet_config`` is merged over the node's.
+    ``audits``: as of `Settings`.
     Attributes: ``control_plane``, ``api`` (as cluster-admin), ``node``, ``gpu``.
     """
 
@@ -58,17 +59,21 @@ class WholeCluster:
         *,
         cards: str = "a100,a100",
         kubelet_config: Mapping[str, Any] | None = None,
+        audits: bool = False,
     ) -> None:
+        wanted = images.whole()
         # Short: the path of a socket has 108 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="hami-cluster-"))
         self._undo = contextlib.ExitStack()
-        self._leftovers = Leftovers(self._folder, [], _ADDRESS)
-        self._undo.callback(self._leftovers.remove)
+        leftovers = Leftovers(self._folder, [], _ADDRESS)
+        leftovers.guard()
+        self._undo.callback(leftovers.remove)
         settings = Settings(
             controllers=["*"],
             address=_ADDRESS,
             port=443,
             apiserver={"service-cluster-ip-range": str(_SERVICES)},
+            audits=audits,
         )
         programs = Programs(binaries.folder("control-plane"), binaries.folder("controllers"))
         self.control_plane = ControlPlane(programs, folder / "control-plane", settings=settings)
@@ -78,7 +83,7 @@ class WholeCluster:
             self.control_plane,
             folder / "node",
             kubelet_config=kubelet_config,
-            images=images.whole(),
+            images=wanted,
             runtime=self.gpu.runtime,
         )
 
@@ -94,7 +99,6 @@ class WholeCluster:
 
     def __enter__(self) -> "WholeCluster":
         with self._undo:
-            self._leftovers.guard()
             add = ["ip", "address", "replace", f"{_ADDRESS}/32", "dev", "lo"]
             subprocess.run(add, check=True)
             self._undo.enter_context(self.control_plane)
