@@ -8,7 +8,6 @@ import pytest
 from cluster import images, objects, waiting
 from cluster.api import Object
 from cluster.conftest import StartWhole
-from cluster.deployed import create_soon
 from cluster.device_plugin import Interfaces, Plugin
 from cluster.measure import timed
 from cluster.node_gpu import KIND
@@ -46,19 +45,22 @@ def test_the_deployed_pods_review_a_pod_and_refuse_it_without_a_card(cluster: Wh
     plenty = {"nvidia.com/gpu": "64", "nvidia.com/gpumem": "80000", "nvidia.com/gpucores": "200"}
     status = {"status": {"capacity": plenty, "allocatable": plenty}}
     cluster.api.patch(f"{NODES}/{cluster.node.name}/status", status)
-    with timed("a pod is reviewed, and the extender refuses it"):
-        wanted = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}
-        pod = create_soon(cluster.control_plane, objects.pod("waits", wanted))
-        assert pod["spec"]["schedulerName"] == "hami-scheduler"
-        assert pod["metadata"]["labels"] == {"hami.io/pod": "true"}
+    pod = objects.pod("waits", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000})
+    waiting.until(lambda: is_reviewed(cluster, pod), "the webhook is asked")
+    with timed("a pod is created, and the extender refuses it"):
+        made = cluster.api.create(PODS, pod)
+        assert made["metadata"]["labels"] == {"hami.io/pod": "true"}
         waiting.unschedulable(cluster.api, "waits", "no cards are registered")
 
 
 def test_a_program_has_the_card_that_its_environment_names(cluster: WholeCluster) -> None:
     uuid = cluster.gpu.uuids()[1]
+    # Elsewhere only pods that request a card may have the variable, and the webhook removes it.
+    allowed = {"name": "monitoring", "labels": {"hami.io/visible-devices": "allow"}}
+    cluster.api.create("/api/v1/namespaces", {"metadata": allowed})
     variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": uuid}
     with timed("a program with a card, from its pod's creation to its end"):
-        fills(cluster, uuid, "environment", env=[variable])
+        fills(cluster, uuid, "environment", "monitoring", env=[variable])
 
 
 def test_a_program_has_the_card_that_a_device_plugin_names(
@@ -70,23 +72,33 @@ def test_a_program_has_the_card_that_a_device_plugin_names(
     folder = cluster.node.device_plugins
     with Plugin(compiled, folder, [uuid], resource=CARD, name="card.sock", answer=answer):
         resources = {"limits": {CARD: "1"}}
-        fills(cluster, uuid, "plugin", resources=resources, securityContext={"runAsUser": 1000})
+        user = {"runAsUser": 1000}
+        fills(cluster, uuid, "plugin", resources=resources, securityContext=user)
 
 
-def fills(cluster: WholeCluster, uuid: str, name: str, **container: object) -> None:
+def is_reviewed(cluster: WholeCluster, pod: Object) -> bool:
+    """Whether the API server asks the webhook for such a pod."""
+    code, made = cluster.api.request("POST", f"{PODS}?dryRun=All", pod)
+    return code == 201 and bool(made["spec"]["schedulerName"] == "hami-scheduler")
+
+
+def fills(
+    cluster: WholeCluster, uuid: str, name: str, namespace: str = "default", **container: object
+) -> None:
     """A pod runs FILL, and has all memory of this card and none of the others."""
     image = {"image": images.CLIENT, "imagePullPolicy": "Never", "command": FILL}
     program = {**objects.container(), **image, **container}
     pod = objects.pod(name, containers=[program], restartPolicy="Never")
     before = peaks(cluster)
-    cluster.api.create(PODS, pod)
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.api.create(pods, pod)
 
     def has_ended() -> Object | None:
-        status: Object = cluster.api.get(f"{PODS}/{name}")["status"]
+        status: Object = cluster.api.get(f"{pods}/{name}")["status"]
         return status if status["phase"] in ("Succeeded", "Failed") else None
 
     status = waiting.until(has_ended, f"pod {name} has ended")
-    output = cluster.node.output(name)
+    output = cluster.node.output(name, namespace=namespace)
     assert status["phase"] == "Succeeded", output
     (card,) = [each for each in cluster.gpu.ledger()["cards"] if each["uuid"] == uuid]
     report = json.loads(output)
