@@ -75,7 +75,7 @@ class Registration:
         self._name = f"hami-{os.getpid()}-{time.monotonic_ns()}.sock"
         self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._is_stopping)
         self._server: grpc.Server | None = None
-        self._streams = 0
+        self._streams = self._begun = 0
         self._conflict: str | None = None
         self._look_at = 0.0
         self._changed = threading.Condition()
@@ -119,6 +119,7 @@ class Registration:
     def _set_watched(self, watched: bool) -> None:
         with self._changed:
             self._streams += 1 if watched else -1
+            self._begun += watched
             self._changed.notify_all()
 
     @property
@@ -174,13 +175,15 @@ class Registration:
         request = api.RegisterRequest(
             version=_VERSION, endpoint=self._name, resource_name=self._resource, options=OPTIONS
         )
+        begun = self._begun
         # A new channel each time: one to a kubelet that has restarted would wait before it retries.
         with grpc.insecure_channel(f"unix://{self._kubelet}") as channel:
             stub = services.RegistrationStub(channel)  # type: ignore[no-untyped-call]
             stub.Register(request, timeout=_REGISTER_S)
         with self._changed:
+            # The stream may have ended already; then the loop registers again at once.
             done = self._changed.wait_for(
-                lambda: self.is_registered or self._stopping.is_set(), _REGISTER_S
+                lambda: self._begun > begun or self._stopping.is_set(), _REGISTER_S
             )
         if not done:
             raise TimeoutError(f"it does not watch the devices after {_REGISTER_S:g} s")
