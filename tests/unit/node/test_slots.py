@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,7 +197,7 @@ def test_an_error_names_the_slot(slots: Slots, monkeypatch: pytest.MonkeyPatch) 
     def full(*arguments: object, **more: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "slices")
 
-    monkeypatch.setattr(slot.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
     with pytest.raises(StateError, match=r"slot .*/two: .*No space left on device"):
         slots.ensure("two", ROWS, FORMAT)
     assert slots.names() == {"one"}

@@ -34,6 +34,7 @@ class FakeKubelet(services.RegistrationServicer):
         reports: all that plugins have reported.
         refusals: how many more registrations fail.
         ignored: how many more registrations succeed without a ListAndWatch.
+        closed: how many more registrations succeed, with a ListAndWatch that is closed before.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,10 +43,10 @@ class FakeKubelet(services.RegistrationServicer):
         self.devices: dict[str, str] | None = None
         self.reports: list[dict[str, str]] = []
         self.options: list[api.DevicePluginOptions] = []
-        self.refusals = self.ignored = 0
+        self.refusals = self.ignored = self.closed = 0
         self._changed = threading.Condition()
         self._server: grpc.Server | None = None
-        self._streams: list[tuple[grpc.Channel, Any]] = []
+        self._streams: dict[int, tuple[grpc.Channel, Any]] = {}
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> FakeKubelet:
@@ -76,7 +77,7 @@ class FakeKubelet(services.RegistrationServicer):
             self._server.stop(grace=None).wait(DEADLINE)
             self._server = None
         self.end_streams()
-        for thread in self._threads:
+        for thread in [*self._threads]:
             thread.join(DEADLINE)
         if kept.exists():
             kept.replace(socket)
@@ -84,8 +85,10 @@ class FakeKubelet(services.RegistrationServicer):
     def end_streams(self) -> None:
         """Disconnect all plugins."""
         with self._changed:
-            streams, self._streams = self._streams, []
-        for channel, stream in streams:
+            streams, self._streams = self._streams, {}
+            self.devices = None
+            self._changed.notify_all()
+        for channel, stream in streams.values():
             stream.cancel()
             channel.close()
 
@@ -110,27 +113,37 @@ class FakeKubelet(services.RegistrationServicer):
             self.options.append(
                 stub.GetDevicePluginOptions(api.Empty(), timeout=DEADLINE, wait_for_ready=True)
             )
-            thread = threading.Thread(target=self._watch, args=(channel, stub))
+            if self.closed:
+                self.closed -= 1
+                stream = stub.ListAndWatch(api.Empty())
+                next(stream)
+                stream.cancel()
+                channel.close()
+                return api.Empty()
+            number = len(self.options)
+            with self._changed:
+                self._streams[number] = channel, stub.ListAndWatch(api.Empty())
+            thread = threading.Thread(target=self._watch, args=(number,))
             self._threads.append(thread)
             thread.start()
         return api.Empty()
 
-    def _watch(self, channel: grpc.Channel, stub: Any) -> None:
-        stream = stub.ListAndWatch(api.Empty())
+    def _watch(self, number: int) -> None:
         with self._changed:
-            self._streams.append((channel, stream))
+            channel, stream = self._streams.get(number, (None, ()))
         with suppress(grpc.RpcError):
             for report in stream:
                 with self._changed:
-                    self.devices = {each.ID: each.health for each in report.devices}
-                    self.reports.append(self.devices)
-                    self._changed.notify_all()
-        channel.close()
+                    if number in self._streams:
+                        self.devices = {each.ID: each.health for each in report.devices}
+                        self.reports.append(self.devices)
+                        self._changed.notify_all()
         with self._changed:
-            self.devices = None
-            self._changed.notify_all()
-        # The others have the same resource.
-        self.end_streams()
+            is_by_plugin = self._streams.pop(number, None) is not None
+        if is_by_plugin and channel is not None:
+            channel.close()
+            # The others have the same resource.
+            self.end_streams()
 
     def plugin(self) -> tuple[grpc.Channel, Any]:
         """A connection to the plugin that registered last, for calls of one container."""

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hami_py.plugin import registration
+from hami_py.plugin.api import deviceplugin_pb2 as api
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
 from unit.plugin.conftest import RESOURCE
@@ -17,6 +19,10 @@ Register = Callable[[], Registration]
 
 def watched(kubelet: FakeKubelet) -> None:
     kubelet.wait(lambda kubelet: kubelet.devices == {"A::0": "Healthy"}, "the devices are watched")
+
+
+def reports(wanted: dict[str, str], kubelet: FakeKubelet) -> bool:
+    return kubelet.devices == wanted
 
 
 def again(kubelet: FakeKubelet, before: int) -> None:
@@ -53,7 +59,7 @@ def test_changes_of_health_reach_the_kubelet(
         # Nothing has changed, so nothing is reported.
         devices.set(dict(change))
         wanted = {id: "Healthy" if healthy else "Unhealthy" for id, healthy in change.items()}
-        kubelet.wait(lambda kubelet, wanted=wanted: kubelet.devices == wanted, "the health")
+        kubelet.wait(partial(reports, wanted), "the health")
     assert len(kubelet.reports) == 5
     assert len(kubelet.registered) == 1
 
@@ -64,7 +70,7 @@ def test_devices_have_no_topology(kubelet: FakeKubelet, register: Register) -> N
     watched(kubelet)
     channel, stub = kubelet.plugin()
     with channel:
-        stream = stub.ListAndWatch(registration.api.Empty())
+        stream = stub.ListAndWatch(api.Empty())
         report = next(stream)
         stream.cancel()
     assert [(each.ID, each.HasField("topology")) for each in report.devices] == [("A::0", False)]
@@ -133,6 +139,17 @@ def test_after_registrations_without_a_stream(
     """Only an open stream means that the kubelet knows the devices."""
     monkeypatch.setattr(registration, "_REGISTER_S", 0.2)
     kubelet.ignored = 2
+    register()
+    watched(kubelet)
+    assert len(kubelet.registered) == 3
+
+
+def test_after_a_stream_that_ended_before_the_registration_was_answered(
+    kubelet: FakeKubelet, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not wait for a stream that is over."""
+    monkeypatch.setattr(registration, "_REGISTER_S", 1000.0)
+    kubelet.closed = 2
     register()
     watched(kubelet)
     assert len(kubelet.registered) == 3
