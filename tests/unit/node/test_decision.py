@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from hami_py.model.pods.wire import CardAllocation
-from hami_py.node.decision import BoundPod, Decision, Hold, NodeView, Run, decide
+from hami_py.node.decision import BoundPod, Decision, Hold, NodeView, Run, decide, whole_cards
 from unit.node.build import bound, on, view
 
 
@@ -252,3 +252,26 @@ class TestNeverPossible:
     def test_a_container_without_cards(self) -> None:
         reason, _ = held(decide(view(bound("p", main=on("A"))), "p", "injected", ["A"]))
         assert reason == "the pod's assignment has no card for this container"
+
+
+class TestWithoutAnAssignment:
+    """A pod that was created without the webhook may have whole cards."""
+
+    NODE = view(bound("q", main=on("B", 1)), allocated={("gone", "main"): [on("C", 0, 1)]})
+
+    @pytest.mark.parametrize("picked", [["A"], ["A", "A"]])
+    def test_it_gets_all_of_a_card_that_nobody_has(self, picked: Sequence[str]) -> None:
+        assert run(whole_cards(self.NODE, "p", "main", picked), on("A", 8000, 100)) == {}
+
+    @pytest.mark.parametrize("card", ["B", "C"])
+    def test_it_waits_if_another_one_has_a_part_of_it(self, card: str) -> None:
+        reason, is_mismatch = held(whole_cards(self.NODE, "p", "main", ["A", card]))
+        assert reason.endswith(f"others have parts of card {card}")
+        assert is_mismatch
+
+    def test_it_may_start_again(self) -> None:
+        node = view(allocated={("p", "main"): [on("A", 8000, 100)]})
+        assert run(whole_cards(node, "p", "main", ["A"]), on("A", 8000, 100)) == {}
+
+    def test_a_card_that_is_not_on_the_node_any_more(self) -> None:
+        assert held(whole_cards(self.NODE, "p", "main", ["X"]))[0].startswith("card X is not on")
