@@ -128,9 +128,7 @@ def _kept(name: str, recipe: Sequence[object], fill: Callable[[Path], Path]) -> 
 def _pack(folder: Path, tar: Path) -> None:
     """The same files make the same tar."""
     same = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]
-    # uv links its files into several places.
-    what = ["--hard-dereference", f"--directory={folder}", "."]
-    run("tar", "--create", f"--file={tar}", *same, *what)
+    run("tar", "--create", f"--file={tar}", *same, f"--directory={folder}", ".")
 
 
 def _download(folder: Path) -> list[Path]:
@@ -178,7 +176,8 @@ def _install(
 ) -> None:
     """Install packages for this version of Python, whatever version runs here."""
     of = ["--python-version", version, "--python-platform", f"{platform.machine()}-manylinux_2_28"]
-    only = ["--only-binary", ":all:", "--python", sys.executable]
+    # Another uv changes the link count of a linked file, and tar then refuses it as changed.
+    only = ["--only-binary", ":all:", "--python", sys.executable, "--link-mode", "copy"]
     command = [uv(), "pip", "install", "--quiet", "--target", target, *of, *only, *arguments]
     run(*command, text=requirements)
     # Commands for the Python that installs.
