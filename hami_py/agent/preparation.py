@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod, bound_pod
 from hami_py.agent.settings import AgentSettings
@@ -19,7 +21,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.model.pods import PodSettings
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import pod_containers, read_pod
-from hami_py.model.pods.wire import PodName
+from hami_py.model.pods.wire import CardAllocation, PodName, Size
 from hami_py.node.decision import Decision, Hold, Run, decide, whole_cards
 from hami_py.node.devices import DeviceRecord, cards_of
 from hami_py.node.identity import owners
@@ -167,11 +169,35 @@ class Preparation:
             record.container,
             tuple(sorted(record.ids)),
             decision.cards,
-            decision.cards,
+            _told(pod, record.container, decision.cards, self._settings.pods),
             record.library,
             self._state.mode(),
             _priority(pod, record.container, self._settings.pods),
         )
+
+
+def _told(
+    pod: NodePod, container: str, cards: Sequence[CardAllocation], settings: PodSettings
+) -> tuple[CardAllocation, ...]:
+    """The limits that the webhook has put into the container's environment.
+
+    They are those of the request. On some nodes less is limited than what was requested.
+    """
+    with suppress(InvalidValue):
+        parsed = read_pod(pod, settings).requesting.get(container)
+        if parsed is not None:
+            size = parsed.request.memory
+            mib = size.mib if isinstance(size, Size) else None
+            return tuple(
+                msgspec.structs.replace(
+                    card,
+                    # A percentage became the assigned amount when the pod was bound.
+                    memory_mib=card.memory_mib if mib is None else mib,
+                    cores=parsed.request.cores,
+                )
+                for card in cards
+            )
+    return tuple(cards)
 
 
 def _priority(pod: NodePod, container: str, settings: PodSettings) -> Priority:
