@@ -5,6 +5,7 @@ built once and kept in the user's cache (`image_cache`). An upper layer is built
 base, because that base's Python compiles it. That takes root (chroot), as a node does.
 """
 
+import inspect
 import os
 import platform
 import re
@@ -96,23 +97,24 @@ def packages(
         (root / place).rename(layer / place)
         return layer
 
-    return _kept(name, [base.digest, place, requirements, *recipe], fill)
+    named = [each for each in arguments if isinstance(each, str)]
+    return _kept(name, [base.digest, place, named, requirements, *recipe], fill)
 
 
 def files(name: str, recipe: Sequence[object], fill: Callable[[Path], None]) -> Layer:
-    """What ``fill`` puts into an empty folder; ``recipe`` determines all of it."""
+    """What ``fill`` puts into an empty folder; its code and ``recipe`` determine all of it."""
 
     def filled(work: Path) -> Path:
         (work / "layer").mkdir()
         fill(work / "layer")
         return work / "layer"
 
-    return _kept(name, recipe, filled)
+    return _kept(name, [inspect.getsource(fill), *recipe], filled)
 
 
 def _kept(name: str, recipe: Sequence[object], fill: Callable[[Path], Path]) -> Layer:
     """The layer of this recipe; if it is not there, ``fill`` makes its files below a folder."""
-    target = image_cache.place(name, recipe)
+    target = image_cache.place(name, Path(__file__).read_text(), recipe)
 
     def build(building: Path) -> None:
         work, tar = building / "work", building / "layer.tar"

@@ -20,7 +20,7 @@ _KEPT = 2
 def folder(images: Sequence[Image], programs: Path) -> Path:
     """Where the root with these images is or will be, for the containerd of this folder."""
     each = [(image.name, configuration(image)) for image in images]
-    return image_cache.place("store", programs.name, each)
+    return image_cache.place("store", Path(__file__).read_text(), programs.name, each)
 
 
 def keep(root: Path, target: Path) -> None:

@@ -10,7 +10,9 @@ import io
 import json
 import re
 import shutil
+import sys
 import tarfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +32,7 @@ CLIENT = "docker.io/hami-py/cuda-python:test"
 #: The programs that CLIENT needs from the lock's group ``clients``.
 _CLIENT_PACKAGES = ("cuda-bindings", "cuda-pathfinder")
 
-#: The user of our image.
-_USER = 65532
+_DOCKERFILE = (ROOT / "deploy" / "image" / "Dockerfile").read_text()
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def _hami(base: Layer) -> Image:
     wheels = sorted((ROOT / "dist").glob(f"hami_py-{version}-*.whl"), key=_changed)
     if not wheels:
         raise CannotBuild(f"missing: dist/hami_py-{version}-*.whl; build it with: make wheel")
+    _compare(wheels[-1])
     place = f"opt/hami/lib/{image_layers.python(base)}/site-packages"
     locked = _locked("--no-default-groups", "--extra", "kubernetes")
     hashed = ("--require-hashes", "--requirement", "-")
@@ -111,16 +113,33 @@ def _hami(base: Layer) -> Image:
         f"docker.io/library/hami-py:{version}",
         [
             base,
-            image_layers.files("hami-environment", [], _environment),
+            image_layers.files("hami-environment", [_instruction("USER")], _environment),
             image_layers.packages("hami-packages", base, place, *hashed, requirements=locked),
             image_layers.packages("hami", base, place, *exact, recipe=[_digest(wheels[-1])]),
         ],
         {
             "Env": ["PATH=/opt/hami/bin:/usr/local/bin:/usr/bin:/bin"],
-            "User": f"{_USER}:{_USER}",
-            "Entrypoint": ["hami"],
+            "User": _instruction("USER"),
+            "Entrypoint": json.loads(_instruction("ENTRYPOINT")),
         },
     )
+
+
+def _instruction(name: str) -> str:
+    """The value of this instruction in the last stage of our Dockerfile."""
+    stage = _DOCKERFILE[_DOCKERFILE.rindex("\nFROM ") :]
+    (value,) = re.findall(rf"^{name} (.*)$", stage, re.MULTILINE)
+    return str(value)
+
+
+def _compare(wheel: Path) -> None:
+    """Warn if the wheel was built before the sources were changed: the tests then run old code."""
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name: archive.read(name) for name in archive.namelist() if name.endswith(".py")}
+    sources = (ROOT / "hami_py").rglob("*.py")
+    if packed != {str(path.relative_to(ROOT)): path.read_bytes() for path in sources}:
+        line = f"{wheel.relative_to(ROOT)} differs from hami_py/; build it with: make wheel"
+        print(line, file=sys.stderr)
 
 
 def _environment(layer: Path) -> None:
@@ -132,9 +151,10 @@ def _environment(layer: Path) -> None:
     command = home / "bin" / "hami"
     command.write_text("#!/opt/hami/bin/python\nimport hami_py.cli\n\nhami_py.cli.main()\n")
     command.chmod(0o755)
+    user, group = _instruction("USER").split(":")
     users = {
-        "passwd": f"root:x:0:0::/root:/bin/sh\nhami:x:{_USER}:{_USER}::/:/usr/sbin/nologin\n",
-        "group": f"root:x:0:\nhami:x:{_USER}:\n",
+        "passwd": f"root:x:0:0::/root:/bin/sh\nhami:x:{user}:{group}::/:/usr/sbin/nologin\n",
+        "group": f"root:x:0:\nhami:x:{group}:\n",
     }
     (layer / "etc").mkdir()
     for file, text in users.items():
