@@ -170,8 +170,9 @@ lint: build ## formatting, warnings, types, import layers, generated files
 	@$(PYTHON) interposer/sys/generate --check $(HEADERS)
 
 .PHONY: gen
-gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers
+gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers and the kubelet's interfaces
 	@$(PYTHON) interposer/sys/generate $(HEADERS)
+	@PYTHONPATH=tests $(PYTHON) -m cluster.interfaces
 	@cargo fmt --all
 
 .PHONY: bench

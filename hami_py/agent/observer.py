@@ -151,7 +151,7 @@ def _observed(process: CardProcess) -> Observed | None:
     """The process with what ``/proc`` shows of it; None if it has ended."""
     here = Path(f"/proc/{process.pid}")
     try:
-        cgroups = (here / "cgroup").read_text()
+        cgroups = (here / "cgroup").read_text(errors="replace")
         command = (here / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return None

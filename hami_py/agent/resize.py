@@ -88,11 +88,10 @@ class Resizer:
             # It may have changed meanwhile, and other pods too.
             bound = self._state.bound(pod) or bound
             cards = resized(bound.assignment, resize)
-            for container, wanted in cards.items():
-                why = refusal(self._state.view(), pod.uid, container, wanted)
-                if why is not None:
-                    fix = "request less, or retry when other pods have ended"
-                    raise Refused(f"container {container}", why, fix)
+            why = refusal(self._state.view(), pod.uid, cards)
+            if why is not None:
+                fix = "request less, or retry when other pods have ended"
+                raise Refused(f"pod {pod.title}", why, fix)
             self._change(pod.uid, cards, with_cards(bound.assignment, cards))
         return True
 

@@ -105,7 +105,7 @@ def decide(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> D
         return Hold("the pod's assignment has no card for this container")
     unknown = sorted({*picked} - view.cards.keys())
     if unknown:
-        return Hold(f"card {unknown[0]} is not on this node any more")
+        return Hold(f"card {unknown[0]} is not on this node any more", is_mismatch=True)
     if sorted(picked) == sorted(card.card for card in assigned):
         return _if_room(view, pod, container, assigned)
     if len(picked) != len(assigned):
@@ -129,8 +129,12 @@ def whole_cards(view: NodeView, pod: str, container: str, picked: Sequence[str])
     """
     for card in sorted({*picked}):
         if card not in view.cards:
-            return Hold(f"card {card} is not on this node any more")
-        if any(assigned_on(view, card, beside=(pod, container))):
+            return Hold(f"card {card} is not on this node any more", is_mismatch=True)
+        # The pod's own containers get the same card: init containers run before the others.
+        others = replace(
+            view, allocated={key: each for key, each in view.allocated.items() if key[0] != pod}
+        )
+        if any(assigned_on(others, card)):
             why = f"no card was assigned to it, and others have parts of card {card}"
             return Hold(why, is_mismatch=True)
     return Run(

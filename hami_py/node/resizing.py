@@ -4,7 +4,8 @@ Smaller limits are always possible. The container may still use more: then it ge
 until it uses less. A larger limit needs room on the card beside everything that is assigned there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -13,29 +14,37 @@ from hami_py.node.decision import NodeView, assigned_on, shortage
 
 
 def refusal(
-    view: NodeView, pod: str, container: str, cards: Sequence[CardAllocation]
+    view: NodeView, pod: str, wanted: Mapping[str, tuple[CardAllocation, ...]]
 ) -> str | None:
-    """Why a container cannot get these limits, in one clause; None = it can.
+    """Why containers of a pod cannot get these limits together, in one line; None = they can.
 
     Args:
         view: the node.
         pod: the pod's UID; it must be in ``view.pods``.
-        container: the container's name.
-        cards: its cards with the new limits.
+        wanted: by container, its cards with the new limits.
     """
-    present = {card.card: card for card in view.pods[pod].assignment.containers[container]}
-    for card in cards:
-        before = present[card.card]
-        if card.memory_mib <= before.memory_mib and card.cores <= before.cores:
-            continue
-        capacity = view.cards.get(card.card)
-        if capacity is None:
-            return f"card {card.card} is not on this node any more"
-        others = assigned_on(view, card.card, beside=(pod, container))
-        lacking = shortage(capacity, card, others)
-        if lacking is not None:
-            return lacking
+    bound = view.pods[pod]
+    changed = replace(bound, assignment=with_cards(bound.assignment, wanted))
+    then = replace(view, pods={**view.pods, pod: changed})
+    for container, cards in sorted(wanted.items()):
+        before = {card.card: card for card in bound.assignment.containers[container]}
+        for card in cards:
+            lacking = _lacking(then, (pod, container), before[card.card], card)
+            if lacking is not None:
+                return f"container {container}: {lacking}"
     return None
+
+
+def _lacking(
+    then: NodeView, container: tuple[str, str], before: CardAllocation, wanted: CardAllocation
+) -> str | None:
+    """What a card lacks when all containers have their new limits."""
+    if wanted.memory_mib <= before.memory_mib and wanted.cores <= before.cores:
+        return None
+    capacity = then.cards.get(wanted.card)
+    if capacity is None:
+        return f"card {wanted.card} is not on this node any more"
+    return shortage(capacity, wanted, assigned_on(then, wanted.card, beside=container))
 
 
 def with_cards(

@@ -44,7 +44,10 @@ _POLL_S = 0.02
 """A restarted kubelet opens its socket a fraction of a second before it admits pods."""
 
 _REGISTER_S = 5.0
-"""How long the kubelet may take to answer, and then to begin to watch."""
+"""How long the kubelet may take to answer."""
+
+_WATCH_S = 1.0
+"""How long it may take then to begin to watch. Pods that it admits meanwhile fail."""
 
 _RETRY_S = (0.05, 1.0)
 """The first pause after a failure, which doubles each time, and the longest pause."""
@@ -183,10 +186,10 @@ class Registration:
         with self._changed:
             # The stream may have ended already; then the loop registers again at once.
             done = self._changed.wait_for(
-                lambda: self._begun > begun or self._stopping.is_set(), _REGISTER_S
+                lambda: self._begun > begun or self._stopping.is_set(), _WATCH_S
             )
         if not done:
-            raise TimeoutError(f"it does not watch the devices after {_REGISTER_S:g} s")
+            raise TimeoutError(f"it does not watch the devices after {_WATCH_S:g} s")
         _log.info("registered %s at the kubelet", self._resource)
 
     def _serve(self) -> None:

@@ -237,7 +237,7 @@ class TestNeverPossible:
         [
             (["A", "A"], "two devices of card A, and the pod needs two cards", True),
             (["C", "C"], "two devices of card C, and the pod needs two cards", True),
-            (["A", "X"], "card X is not on this node any more", False),
+            (["A", "X"], "card X is not on this node any more", True),
             (["A"], "the kubelet has picked 1 devices, and the pod needs 2", True),
             (["A", "B", "C"], "the kubelet has picked 3 devices, and the pod needs 2", True),
             ([], "the kubelet has picked 0 devices, and the pod needs 2", True),
@@ -271,6 +271,10 @@ class TestWithoutAnAssignment:
 
     def test_it_may_start_again(self) -> None:
         node = view(allocated={("p", "main"): [on("A", 8000, 100)]})
+        assert run(whole_cards(node, "p", "main", ["A"]), on("A", 8000, 100)) == {}
+
+    def test_the_pods_own_init_container_had_the_card(self) -> None:
+        node = view(cards={"A": 8000}, allocated={("p", "init"): [on("A", 8000, 100)]})
         assert run(whole_cards(node, "p", "main", ["A"]), on("A", 8000, 100)) == {}
 
     def test_a_card_that_is_not_on_the_node_any_more(self) -> None:

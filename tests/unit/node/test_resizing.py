@@ -14,7 +14,7 @@ POD = bound("p", main=[on("A", 3000, 30), on("B", 3000, 30)], other=on("A", 1000
 def refused(*cards: CardAllocation, beside: Sequence[CardAllocation] = ()) -> str | None:
     others = bound("q", **{f"c{number}": each for number, each in enumerate(beside)})
     node = view(POD, others, cards={"A": 8000, "B": 8000})
-    return refusal(node, "p", "main", cards)
+    return refusal(node, "p", {"main": tuple(cards)})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_larger_limit_needs_room(
     cards: list[CardAllocation], beside: list[CardAllocation], reason: str | None
 ) -> None:
     found = refused(*cards, beside=beside)
-    assert found == reason if reason is None or found is None else found.startswith(reason)
+    assert found == reason if reason is None or found is None else found.startswith(f"container main: {reason}")
 
 
 def test_a_smaller_limit_is_possible_on_a_card_that_is_overbooked() -> None:
@@ -46,20 +46,35 @@ def test_a_limit_that_is_larger_in_one_of_two_ways_needs_room() -> None:
 
 def test_what_a_forgotten_pod_still_has_counts() -> None:
     node = view(POD, cards={"A": 8000}, allocated={("gone", "main"): [on("A", 2000)]})
-    assert refusal(node, "p", "main", [on("A", 5001, 30)]) is not None
-    assert refusal(node, "p", "main", [on("A", 5000, 30)]) is None
+    assert refusal(node, "p", {"main": (on("A", 5001, 30),)}) is not None
+    assert refusal(node, "p", {"main": (on("A", 5000, 30),)}) is None
 
 
 def test_an_init_container_that_has_ended_does_not_count() -> None:
     """It had run before the container started."""
     pod = bound("p", init=on("A", 8000), main=on("A", 3000))
-    assert refusal(view(pod), "p", "main", [on("A", 8000)]) is None
+    assert refusal(view(pod), "p", {"main": (on("A", 8000),)}) is None
+
+
+def test_two_containers_of_a_pod_cannot_get_the_same_room() -> None:
+    """Each would fit beside the other's old limit."""
+    pod = bound("p", one=on("A", 1000), two=on("A", 1000))
+    both = {name: (on("A", 7000),) for name in ("one", "two")}
+    assert refusal(view(pod, cards={"A": 8000}), "p", both) is not None
+    one = {"one": (on("A", 7000),)}
+    assert refusal(view(pod, cards={"A": 8000}), "p", one) is None
+    # One may grow by what the other gives back.
+    swapped = {"one": (on("A", 7500),), "two": (on("A", 500),)}
+    assert refusal(view(pod, cards={"A": 8000}), "p", swapped) is None
 
 
 def test_a_card_that_is_not_on_the_node_any_more() -> None:
     node = view(POD, cards={"B": 8000})
-    assert refusal(node, "p", "main", [on("A", 4000, 30)]) == "card A is not on this node any more"
-    assert refusal(node, "p", "main", [on("A", 2000, 30)]) is None
+    assert (
+        refusal(node, "p", {"main": (on("A", 4000, 30),)})
+        == "container main: card A is not on this node any more"
+    )
+    assert refusal(node, "p", {"main": (on("A", 2000, 30),)}) is None
 
 
 def test_only_the_named_containers_change() -> None:

@@ -1,0 +1,218 @@
+"""The life of a node's agent: its figures, node modes, an upgrade, and its removal."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import waiting
+from cluster.api import ApiError
+from cluster.conftest import StartWhole
+from cluster.deployed import DEPLOY, create_soon
+from cluster.limited_pods import (
+    MIB,
+    PROGRAM,
+    Limited,
+    command,
+    compute,
+    install,
+    run_in,
+    running,
+)
+from cluster.objects import NODES, PODS
+from cluster.whole import WholeCluster
+from support.running import Started
+
+pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(300)]
+
+SYSTEM = "/api/v1/namespaces/hami-system"
+
+
+@pytest.fixture(scope="module")
+def cluster(whole_cluster: StartWhole) -> WholeCluster:
+    """A cluster with hami and two cards; the last test removes hami."""
+    cluster = whole_cluster(cards="a100,a100")
+    install(cluster)
+    return cluster
+
+
+def start(cluster: WholeCluster, *pods: Limited) -> None:
+    for pod in pods:
+        create_soon(cluster.control_plane, pod.pod("sleep infinity"))
+    for pod in pods:
+        running(cluster, pod.name)
+
+
+def delete_all(cluster: WholeCluster) -> None:
+    cluster.api.delete_all(PODS)
+    waiting.until(lambda: not cluster.api.list(PODS), "the pods are deleted")
+
+
+def agents(cluster: WholeCluster) -> list[dict[str, Any]]:
+    return [
+        pod
+        for pod in cluster.api.list(f"{SYSTEM}/pods")
+        if pod["metadata"]["name"].startswith("hami-node-")
+    ]
+
+
+def metrics(cluster: WholeCluster) -> dict[tuple[str, str], float]:
+    """The values of the agent's page, by name and pod; cards have an empty pod."""
+    (agent,) = agents(cluster)
+    path = f"{SYSTEM}/pods/{agent['metadata']['name']}:9382/proxy/metrics"
+    found: dict[tuple[str, str], float] = {}
+    for line in cluster.api.text(path).splitlines():
+        if not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"(\w+)(\{.*\})? (\S+)", line).groups()  # type: ignore[union-attr]
+            pod = re.search(r'pod="([^"]*)"', labels or "")
+            key = (name, pod[1] if pod else "")
+            found[key] = found.get(key, 0) + float(value)
+    return found
+
+
+def test_the_figures_are_those_of_the_stubs_ledger(cluster: WholeCluster) -> None:
+    """Takes 20 s for the cluster, which the tests of this file share."""
+    pod = Limited("figures", 3000, 30)
+    start(cluster, pod)
+    bound = metrics(cluster)
+    assert bound[("hami_container_memory_limit_bytes", pod.name)] == 3000 * MIB
+    assert bound[("hami_container_share_limit_ratio", pod.name)] == 0.3
+    assert bound[("hami_container_memory_used_bytes", pod.name)] == 0
+    assert bound[("hami_container_enforcement", pod.name)] == 1
+    with Started(command(cluster, pod.name, *PROGRAM, "hold", "256"), {}) as program:
+        program.wait_for("holding")
+        ledger = cluster.gpu.ledger()
+        (held,) = [
+            card["groups"][pod.name]["occupied"]["now"]
+            for card in ledger["cards"]
+            if card["groups"].get(pod.name, {}).get("allocations")
+        ]
+        for name, named in (
+            ("hami_container_memory_used_bytes", pod.name),
+            ("hami_card_memory_used_bytes", ""),
+        ):
+            waiting.until(lambda key=(name, named): metrics(cluster)[key] >= held, name)
+        now = metrics(cluster)
+        assert now[("hami_container_memory_used_bytes", pod.name)] == held
+        assert now[("hami_container_processes", pod.name)] == 1
+        assert now[("hami_container_refusals_total", pod.name)] > 0
+    waiting.until(
+        lambda: metrics(cluster)[("hami_container_memory_used_bytes", pod.name)] == 0, "it is free"
+    )
+    assert metrics(cluster)[("hami_container_memory_peak_bytes", pod.name)] == held
+    percent = compute(cluster, [pod.name], 2)
+    assert percent[pod.name] < 40
+    assert metrics(cluster)[("hami_container_engine_seconds_total", pod.name)] > 0.2
+    assert metrics(cluster)[("hami_node_registered", "")] == 1
+    assert metrics(cluster)[("hami_card_memory_allocated_bytes", "")] == 3000 * MIB
+    delete_all(cluster)
+
+
+def test_the_mode_of_a_node_decides_about_new_pods(cluster: WholeCluster) -> None:
+    node = f"{NODES}/{cluster.node.name}"
+    timed = Limited("timed", 3000, 20)
+    start(cluster, timed)
+    cluster.api.patch(node, {"metadata": {"labels": {"hami.io/mode": "memory"}}})
+    untimed = Limited("untimed", 3000, 20)
+
+    def is_asked_by_memory_alone() -> bool:
+        """The agent and the scheduler see the label a moment later."""
+        start(cluster, untimed)
+        if compute(cluster, [untimed.name], 1)[untimed.name] > 80:
+            return True
+        cluster.api.delete(f"{PODS}/{untimed.name}")
+        return False
+
+    waiting.until(is_asked_by_memory_alone, "new pods have no time limit")
+    report = run_in(cluster, untimed.name, [*PROGRAM, "fill", "256"])
+    assert f'"total": {3000 * MIB}' in report
+    assert compute(cluster, [timed.name], 2)[timed.name] < 30
+    said = [e for e in cluster.api.list("/api/v1/events") if e["reason"] == "ModeChanged"]
+    assert said
+    assert "mode memory; running ones keep full" in said[0]["message"]
+    cluster.api.patch(node, {"metadata": {"labels": {"hami.io/mode": "share"}}})
+    delete_all(cluster)
+    waiting.until(lambda: _sees_all(cluster), "new pods have no limit")
+    cluster.api.patch(node, {"metadata": {"labels": {"hami.io/mode": None}}})
+    delete_all(cluster)
+
+
+def _sees_all(cluster: WholeCluster) -> bool:
+    pod = Limited("unlimited", 3000, 20)
+    start(cluster, pod)
+    report = run_in(cluster, pod.name, [*PROGRAM, "fill", "1024"])
+    delete_all(cluster)
+    return f'"total": {3000 * MIB}' not in report
+
+
+def test_an_upgrade_fails_no_pod(cluster: WholeCluster) -> None:
+    """Takes half a minute: pods are created while one agent replaces the other."""
+    start(cluster, Limited("before", 3000, 10))
+    (old,) = agents(cluster)
+    cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
+    names = []
+    while old["metadata"]["name"] in {each["metadata"]["name"] for each in agents(cluster)}:
+        names.append(f"during-{len(names)}")
+        create_soon(cluster.control_plane, Limited(names[-1], 500, 1).pod("sleep infinity"))
+        assert len(names) < 50, cluster.state()
+        # About what a pod needs to start: there is always one that starts.
+        time.sleep(1.0)
+    cluster.rolled_out("daemonset/hami-node")
+    for name in ("before", *names):
+        pod = running(cluster, name)
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+    print(f"{len(names)} pods were created meanwhile")
+    run_in(cluster, "before", [*PROGRAM, "fill", "256"])
+    delete_all(cluster)
+
+
+def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
+    """As docs/install.md says. Takes half a minute for two rollouts."""
+    root = Path(f"/proc/{cluster.node.init_pid()}/root")
+    start(cluster, Limited("last", 3000, 10))
+    system = "--namespace=hami-system"
+    cluster.kubectl(system, "delete", "daemonset", "hami-node")
+    waiting.until(lambda: not agents(cluster), "the agent has ended")
+    cluster.kubectl("apply", "-k", DEPLOY / "cleanup")
+
+    def log() -> str:
+        for pod in cluster.api.list(f"{SYSTEM}/pods"):
+            name = pod["metadata"]["name"]
+            if name.startswith("hami-cleanup-") and pod["status"]["phase"] == "Running":
+                return cluster.node.log(name, "cleanup", "hami-system")
+        return ""
+
+    waiting.until(lambda: "still run: default/last" in log(), "it waits")
+    assert (root / "var/lib/hami/ledger.json").exists()
+    delete_all(cluster)
+    cluster.rolled_out("daemonset/hami-cleanup")
+    assert not (root / "var/lib/hami").exists()
+    assert not (root / "run/hami").exists()
+    assert " /run/hami " not in (root / "proc/1/mountinfo").read_text()
+    assert not list((root / "var/lib/kubelet/device-plugins").glob("hami-*"))
+    node = cluster.api.get(f"{NODES}/{cluster.node.name}")
+    assert not [key for key in node["metadata"]["annotations"] if key.startswith("hami.io")]
+    assert "nvidia.com/gpumem" not in node["status"]["capacity"]
+    cluster.kubectl("delete", "-k", DEPLOY / "cleanup")
+    cluster.kubectl("delete", "--ignore-not-found", "-k", DEPLOY)
+    for path in (
+        "/api/v1/namespaces",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+        "/apis/storage.k8s.io/v1/storageclasses",
+    ):
+        waiting.until(lambda path=path: not _ours(cluster, path), f"nothing of hami in {path}")
+
+
+def _ours(cluster: WholeCluster, path: str) -> list[str]:
+    try:
+        found = cluster.api.list(path)
+    except ApiError:
+        return []
+    return [o["metadata"]["name"] for o in found if o["metadata"]["name"].startswith("hami")]
