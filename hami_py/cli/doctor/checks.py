@@ -12,7 +12,7 @@ from functools import partial
 
 from hami_py import gpu, slices
 from hami_py._native import HamiVariables, format_memory
-from hami_py.cli.doctor import loading, program, proof
+from hami_py.cli.doctor import loading, node, program, proof
 from hami_py.cli.doctor.trial import Found, last_line, probe, run
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.coordinator import LOG
@@ -54,6 +54,8 @@ def checks(settings: Settings) -> Iterator[Check]:
         ("runtime directory", _runtime),
         ("coordinator", _coordinator),
         ("running programs", _programs),
+        ("device plugins", lambda _: node.device_plugins()),
+        ("container toolkit", lambda _: node.container_toolkit()),
     ):
         done = _try(name, partial(check, settings))
         passed = passed and done.ok
