@@ -31,7 +31,11 @@ def test_a_larger_limit_needs_room(
     cards: list[CardAllocation], beside: list[CardAllocation], reason: str | None
 ) -> None:
     found = refused(*cards, beside=beside)
-    assert found == reason if reason is None or found is None else found.startswith(f"container main: {reason}")
+    assert (
+        found == reason
+        if reason is None or found is None
+        else found.startswith(f"container main: {reason}")
+    )
 
 
 def test_a_smaller_limit_is_possible_on_a_card_that_is_overbooked() -> None:
