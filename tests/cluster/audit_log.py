@@ -1,4 +1,4 @@
-"""Reads from the API server's audit log which users wrote to pods.
+"""Reads from the API server's audit log which users wrote to pods, and events about them.
 
 It is for clusters with `Settings(audits=True)`. The API server logs a request when it arrives, and
 again when it is answered.
@@ -7,7 +7,7 @@ again when it is answered.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 _LOG = "audit.log"
 
-#: A binding has two places in the API.
-_PODS = {"group": "", "resources": ["pods", "pods/*", "bindings"]}
+#: A binding has two places in the API, and an event too.
+_RESOURCES = [
+    {"group": "", "resources": ["pods", "pods/*", "bindings", "events"]},
+    {"group": "events.k8s.io", "resources": ["events"]},
+]
 
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -30,7 +33,7 @@ _POLICY = {
         {
             "level": "Metadata",
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
-            "resources": [_PODS],
+            "resources": _RESOURCES,
         },
         {"level": "None"},
     ],
@@ -38,7 +41,10 @@ _POLICY = {
 
 
 class Write(NamedTuple):
-    """A request that was to change a pod, and the status code of its answer."""
+    """A request that was to change a pod, and the status code of its answer.
+
+    An event has the name of its object, a point, and a number.
+    """
 
     user: str
     verb: str
@@ -82,7 +88,9 @@ def each_bound_in_one_write(cluster: ControlPlane, user: str, names: Iterable[st
 
     # By the user that binds: all its writes are logged by then.
     waiting.until(lambda: heard().issuperset(wanted.values()), "kube-scheduler heard of all")
-    written = _since_cleared(_writes(cluster.folder))
+    written = [
+        write for write in _since_cleared(_writes(cluster.folder)) if write.resource != "events"
+    ]
     theirs = [write for write in written if write.user == user]
     assert sorted(theirs) == sorted(
         Write(user, "create", "pods/binding", name, 201) for name in wanted
@@ -96,6 +104,18 @@ def each_bound_in_one_write(cluster: ControlPlane, user: str, names: Iterable[st
         ("admin", "create", "pods"),
         ("system:kube-scheduler", "patch", "pods/status"),
     }, others
+
+
+def writes_per_pod(
+    cluster: ControlPlane, prefix: str, names: Collection[str]
+) -> dict[str, list[Write]]:
+    """What users with this prefix wrote to each of these pods, and which events about it."""
+    found: dict[str, list[Write]] = {name: [] for name in names}
+    for write in _writes(cluster.folder):
+        pod = write.pod.rpartition(".")[0] if write.resource == "events" else write.pod
+        if write.user.startswith(prefix) and pod in found:
+            found[pod].append(write)
+    return found
 
 
 def _since_cleared(written: list[Write]) -> list[Write]:

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,15 @@ from typing import IO, Any
 from cluster import binaries, image_layers
 from cluster.binaries import CannotBuild
 from cluster.image_layers import Layer
+from support import artifacts
 from support.artifacts import ROOT
+from support.programs import SHARED, Programs
 
 #: The image that most pods of tests name: a static busybox. Sandboxes of pods run it, too.
 BUSYBOX = "docker.io/hami-py/busybox:test"
 
-#: Python with cuda-bindings and tests/clients/programs at /programs, and nothing of ours.
+#: Python with cuda-bindings, and nothing of ours. /programs has the programs of tests/clients, and
+#: those of tests/cluster, compiled.
 CLIENT = "docker.io/hami-py/cuda-python:test"
 
 #: The programs that CLIENT needs from the lock's group ``clients``.
@@ -183,18 +187,24 @@ def _client(base: Layer) -> Image:
     locked = _locked("--only-group", "clients", only=_CLIENT_PACKAGES)
     hashed = ("--require-hashes", "--requirement", "-")
     programs = sorted((ROOT / "tests" / "clients" / "programs").glob("*.py"))
+    compiled = sorted((ROOT / "tests" / "cluster" / "programs").glob("*.c"))
+    sources = [*programs, *compiled, *sorted(SHARED.glob("*.h"))]
 
     def fill(layer: Path) -> None:
         (layer / "programs").mkdir()
         for program in programs:
             shutil.copyfile(program, layer / "programs" / program.name)
+        with tempfile.TemporaryDirectory() as folder:
+            build = Programs(compiled[0].parent, Path(folder), artifacts.find())
+            for source in compiled:
+                shutil.copy(build(source.stem), layer / "programs" / source.stem)
 
     return Image(
         CLIENT,
         [
             base,
             image_layers.packages("cuda-bindings", base, place, *hashed, requirements=locked),
-            image_layers.files("programs", [[each.name, _digest(each)] for each in programs], fill),
+            image_layers.files("programs", [[each.name, _digest(each)] for each in sources], fill),
         ],
         {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": ["sleep", "infinity"]},
     )

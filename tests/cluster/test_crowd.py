@@ -1,0 +1,79 @@
+"""A hundred pods at once on one node: each gets its card, and no card is over-allocated."""
+
+import pytest
+
+from cluster import audit_log, card_owners, crowd, waiting
+from cluster.api import Object
+from cluster.card_owners import MIB
+from cluster.conftest import StartWhole
+from cluster.deployed import create_soon
+from cluster.limited_pods import Limited, install, running
+from cluster.node_remains import check_nothing_remains
+from cluster.objects import PODS
+from cluster.whole import WholeCluster
+from support.tiers import amount
+
+pytestmark = [pytest.mark.programs("controllers", "kubectl", "node")]
+
+#: hami's own writes to the API server for a pod: the binding. kube-scheduler adds an event.
+WRITES = 2
+
+ACCOUNTS = "system:serviceaccount:hami-system:"
+
+
+@pytest.fixture(scope="module")
+def cluster(whole_cluster: StartWhole) -> WholeCluster:
+    """A cluster with hami and eight cards, which logs who writes what."""
+    cluster = whole_cluster(cards=crowd.CARDS, kubelet_config=crowd.KUBELET, audits=True)
+    install(cluster)
+    # kube-scheduler has the lease for long enough when it has bound a pod.
+    first = Limited("first", 1024, 5)
+    create_soon(cluster.control_plane, first.pod("sleep infinity"))
+    running(cluster, first.name)
+    cluster.api.delete(f"{PODS}/{first.name}")
+    check_nothing_remains(cluster)
+    return cluster
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("round", range(amount("crowds")))
+def test_a_hundred_pods_at_once_get_their_cards(cluster: WholeCluster, round: int) -> None:
+    """Takes 25 s for the cluster and a minute for a crowd: nothing else has so many at once."""
+    crowd.create(cluster)
+    pods = crowd.running(cluster, look=never_over)
+    assert len(cluster.api.list(PODS)) == len(pods), "no pod has failed"
+    check_owners(cluster, pods)
+    check_writes(cluster, pods)
+    crowd.delete(cluster)
+    check_nothing_remains(cluster)
+
+
+def never_over(pods: list[Object]) -> None:
+    """At each look, no card is over-allocated."""
+    card_owners.check_sums(card_owners.assigned(pods), card_owners.ended(pods))
+
+
+def check_owners(cluster: WholeCluster, pods: list[Object]) -> None:
+    """Scheduler, kubelet, node agent and driver name the same cards, and no limit is exceeded."""
+    assigned = card_owners.assigned(pods)
+    recorded = card_owners.recorded(cluster.node)
+    limits = {
+        container: {card: amount.memory_mib * MIB for card, amount in cards.items()}
+        for container, cards in assigned.items()
+    }
+
+    def has_filled() -> bool:
+        held = card_owners.held(cluster.gpu)
+        return all(held.get(container) == limit for container, limit in limits.items())
+
+    waiting.until(has_filled, "each container has all memory of its cards, and not more")
+    for container, cards in assigned.items():
+        assert recorded[container] == sorted(cards), container
+    assert card_owners.ledger(cluster.node) == assigned
+
+
+def check_writes(cluster: WholeCluster, pods: list[Object]) -> None:
+    names = [pod["metadata"]["name"] for pod in pods]
+    for name, writes in audit_log.writes_per_pod(cluster.control_plane, ACCOUNTS, names).items():
+        assert len(writes) <= WRITES, (name, writes)
+        assert [write.resource for write in writes].count("pods/binding") == 1, (name, writes)
