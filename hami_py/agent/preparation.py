@@ -119,7 +119,13 @@ class Preparation:
                     found.append([card.card for card in cards])
                     break
         candidates = [cards for cards in found if len(cards) == size]
-        return candidates[0] if len(candidates) == 1 else ()
+        if len(candidates) != 1:
+            _log.info(
+                "no preference: of %d listed pods, %d lack devices, and %d of these need %d",
+                *(len(listed), len(found), len(candidates), size),
+            )
+            return ()
+        return candidates[0]
 
     def _prepare(self, record: DeviceRecord) -> None:
         with self._state.lock:
