@@ -9,7 +9,9 @@ import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 SLOT = Path("/usr/local/hami")
 PRELOAD = Path("/etc/ld.so.preload")
@@ -17,7 +19,7 @@ PROTECTED = [SLOT / "limits", SLOT / "grants", SLOT / "libvgpu.so", PRELOAD]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def succeeds(what, act, *arguments):
+def succeeds(what: str, act: Callable[..., Any], *arguments: Any) -> None:
     """Report an act that is not refused."""
     try:
         act(*arguments)
@@ -29,12 +31,12 @@ def succeeds(what, act, *arguments):
         print(f"{what}: succeeded")
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: Any) -> None:
     if getattr(libc, name)(*arguments) != 0:
         raise OSError(ctypes.get_errno(), name)
 
 
-def attack_open():
+def attack_open() -> None:
     for path in PROTECTED:
         for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND):
             succeeds(f"open {path}", os.open, path, flags)
@@ -43,7 +45,7 @@ def attack_open():
     succeeds("a new file", (SLOT / "new").touch)
 
 
-def attack_mmap():
+def attack_mmap() -> None:
     for path in PROTECTED[:2]:
         with path.open("rb") as file:
             succeeds(f"mmap {path}", mmap.mmap, file.fileno(), 4096)
@@ -51,7 +53,7 @@ def attack_mmap():
             succeeds(f"reopen {path}", os.open, again, os.O_RDWR)
 
 
-def attack_rename():
+def attack_rename() -> None:
     for path in [*PROTECTED, SLOT / "account", SLOT]:
         succeeds(f"rename {path}", path.rename, "/away")
         succeeds(f"rename onto {path}", Path("/etc/hostname").rename, path)
@@ -59,7 +61,7 @@ def attack_rename():
         succeeds(f"link to {path}", os.link, path, SLOT / "other")
 
 
-def attack_mount():
+def attack_mount() -> None:
     for path in [*PROTECTED, SLOT / "account", SLOT]:
         name = os.fsencode(path)
         succeeds(f"unmount {path}", call, "umount2", name, 2)
@@ -68,12 +70,12 @@ def attack_mount():
     succeeds("a mount namespace", call, "unshare", 0x00020000)
 
 
-def attack_truncate():
+def attack_truncate() -> None:
     for path in PROTECTED:
         succeeds(f"truncate {path}", os.truncate, path, 0)
 
 
-def attack_environment():
+def attack_environment() -> None:
     """Nothing in the environment of another process, or in the loader's, turns the library off."""
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH", "HAMI_SLICE", "CUDA_DISABLE_CONTROL"):
         command = ["cat", "/proc/self/maps"]
@@ -84,7 +86,7 @@ def attack_environment():
             print(f"{name}: a program ran without the library")
 
 
-def attack_account():
+def attack_account() -> None:
     """The account may be written, and it cannot be replaced, removed or left."""
     path = SLOT / "account"
     succeeds("remove the account", path.unlink)

@@ -2,6 +2,7 @@
 
 import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ def metrics(cluster: WholeCluster) -> dict[tuple[str, str], float]:
     return found
 
 
+def _reaches(cluster: WholeCluster, key: tuple[str, str], value: float) -> bool:
+    return metrics(cluster)[key] >= value
+
+
 def test_the_figures_are_those_of_the_stubs_ledger(cluster: WholeCluster) -> None:
     """Takes 20 s for the cluster, which the tests of this file share."""
     pod = Limited("figures", 3000, 30)
@@ -93,7 +98,7 @@ def test_the_figures_are_those_of_the_stubs_ledger(cluster: WholeCluster) -> Non
             ("hami_container_memory_used_bytes", pod.name),
             ("hami_card_memory_used_bytes", ""),
         ):
-            waiting.until(lambda key=(name, named): metrics(cluster)[key] >= held, name)
+            waiting.until(partial(_reaches, cluster, (name, named), held), name)
         now = metrics(cluster)
         assert now[("hami_container_memory_used_bytes", pod.name)] == held
         assert now[("hami_container_processes", pod.name)] == 1
@@ -152,7 +157,7 @@ def test_an_upgrade_fails_no_pod(cluster: WholeCluster) -> None:
     start(cluster, Limited("before", 3000, 10))
     (old,) = agents(cluster)
     cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
-    names = []
+    names: list[str] = []
     while old["metadata"]["name"] in {each["metadata"]["name"] for each in agents(cluster)}:
         names.append(f"during-{len(names)}")
         create_soon(cluster.control_plane, Limited(names[-1], 500, 1).pod("sleep infinity"))
@@ -207,7 +212,11 @@ def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
         "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
         "/apis/storage.k8s.io/v1/storageclasses",
     ):
-        waiting.until(lambda path=path: not _ours(cluster, path), f"nothing of hami in {path}")
+        waiting.until(partial(_has_none, cluster, path), f"nothing of hami in {path}")
+
+
+def _has_none(cluster: WholeCluster, path: str) -> bool:
+    return not _ours(cluster, path)
 
 
 def _ours(cluster: WholeCluster, path: str) -> list[str]:

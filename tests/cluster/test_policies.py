@@ -1,6 +1,7 @@
 """The admission policies of deploy/: who may write about cards, and which cards a pod names."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,14 +43,19 @@ def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
     cluster.api.create(f"{rbac}/clusterrolebindings", binding)
     editor, own = cluster.api_as("editor"), cluster.api_of_node_agent(AGENT, "a")
     cards = annotated("hami.io/cards", "{}")
-    for act, why in (
+    forces: list[tuple[Callable[[], Any], str]] = [
         (lambda: editor.patch(f"{NODES}/a?dryRun=All", cards), "node agent may write it"),
         (lambda: own.patch(f"{NODES}/b?dryRun=All", cards), "may only write to that node"),
         (lambda: cluster.api.create(f"{PODS}?dryRun=All", naming("all")), "requests no card"),
         (lambda: editor.create(f"{PODS}?dryRun=All", RESIZED), "only members of"),
-    ):
-        waiting.until(lambda act=act, why=why: why in (refusal(act) or ""), f"in force: {why}")
+    ]
+    for act, why in forces:
+        waiting.until(partial(_is_refused, act, why), f"in force: {why}")
     return cluster
+
+
+def _is_refused(act: Callable[[], Any], why: str) -> bool:
+    return why in (refusal(act) or "")
 
 
 def refusal(act: Callable[[], Any]) -> str | None:
@@ -75,7 +81,7 @@ def pod(cluster: ControlPlane) -> Any:
 def test_only_a_group_may_request_new_limits(cluster: ControlPlane, pod: str) -> None:
     resize = annotated("hami.io/resize", "{}")
     for path in (pod, f"{pod}/status"):
-        why = refusal(lambda path=path: cluster.api_as("editor").patch(path, resize))
+        why = refusal(partial(cluster.api_as("editor").patch, path, resize))
         assert why is not None
         assert "only members of hami:resizers or system:masters may write it" in why
     cluster.api_as("resizer", "hami:resizers").patch(pod, resize)
@@ -89,7 +95,7 @@ def test_only_a_group_may_request_new_limits(cluster: ControlPlane, pod: str) ->
 def test_only_the_agent_may_describe_the_cards(cluster: ControlPlane) -> None:
     cards = annotated("hami.io/cards", "{}")
     for path in (f"{NODES}/a", f"{NODES}/a/status"):
-        why = refusal(lambda path=path: cluster.api_as("editor").patch(path, cards))
+        why = refusal(partial(cluster.api_as("editor").patch, path, cards))
         assert why is not None
         assert "only hami's node agent may write it" in why
     agent(cluster, "a").patch(f"{NODES}/a", cards)
@@ -127,7 +133,7 @@ def test_an_agent_cannot_write_to_another_node(
     cluster: ControlPlane, pod: str, path: str, patch: Object
 ) -> None:
     for other in (agent(cluster, "b"), cluster.api_as(AGENT)):
-        why = refusal(lambda other=other: other.patch(path, patch))
+        why = refusal(partial(other.patch, path, patch))
         assert why is not None
         assert "may only write to that node and its pods" in why
 
@@ -170,7 +176,7 @@ def test_a_container_that_requests_no_card_names_none(cluster: ControlPlane, pod
         changed = {**pod, "spec": {**objects.pod("names")["spec"], kind: pod["spec"]["containers"]}}
         if kind == "initContainers":
             changed["spec"]["initContainers"][0]["name"] = "init"
-        why = refusal(lambda changed=changed: cluster.api.create(f"{PODS}?dryRun=All", changed))
+        why = refusal(partial(cluster.api.create, f"{PODS}?dryRun=All", changed))
         assert why is not None
         assert "has NVIDIA_VISIBLE_DEVICES and requests no card" in why
 
