@@ -1,5 +1,10 @@
 """Keeps the certificates that ``certificates.step`` computes, in the cluster and in the listener.
 
+It also keeps the rules of the webhook configurations, which say what the API server has reviewed.
+deploy/ has none: with ``failurePolicy: Fail``, rules without a replica would stop every pod that
+requests a card, for example as long as there is no image. So a replica adds them once it answers.
+Nothing removes them, also if no replica answers any more.
+
 All replicas do the same: read the Secret, compute its next content, and write it if it differs. If
 two replicas write at once, the resource version rejects one of them, and that one reads again. The
 webhook configurations get a new authority before the listener uses a certificate signed by it: the
@@ -36,12 +41,34 @@ _FIELD = "certificates.json"
 _RETRIES = 5
 _CONTENDED = f"another client wrote it between reading and writing, {_RETRIES} times"
 _UNREADY_S = 2.0
-"""The pause without a certificate: meanwhile no pod with a card can be created."""
+"""The pause without a certificate: meanwhile no pod with a card can be created, or none is
+reviewed."""
+
+
+def _rule(operation: str, resource: str) -> dict[str, object]:
+    """A rule with all of its fields, as the API server returns it."""
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": [operation],
+        "resources": [resource],
+        "scope": "Namespaced",
+    }
+
+
+_RULES = {
+    "mutatingwebhookconfigurations": [_rule("CREATE", "pods")],
+    "validatingwebhookconfigurations": [
+        _rule("CREATE", "pods"),
+        # `kubectl debug` adds a container to an existing pod.
+        _rule("UPDATE", "pods/ephemeralcontainers"),
+    ],
+}
 
 
 @dataclass(frozen=True)
 class WebhookObjects:
-    """The objects in the cluster that have the certificates.
+    """The objects in the cluster that have the certificates and the rules.
 
     Attributes:
         namespace: the namespace of the Secret.
@@ -77,6 +104,7 @@ class _Client(msgspec.Struct, rename="camel"):
 class _Webhook(msgspec.Struct, rename="camel"):
     name: str
     client_config: _Client
+    rules: list[dict[str, object]] | None = None
 
 
 class _Configuration(msgspec.Struct):
@@ -85,7 +113,7 @@ class _Configuration(msgspec.Struct):
 
 
 class Keeper:
-    """Keeps the certificates, in its own thread.
+    """Keeps the certificates and the rules, in its own thread.
 
     Attributes:
         expires_at: when the listener's certificate expires, in seconds since 1970; 0: it has none.
@@ -113,27 +141,36 @@ class Keeper:
         self._deadline_s = deadline_s
         self._clock = clock
         self._shown = ""
+        self._is_answering = False
+        self._has_rules = False
+        self._due = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the listener has a certificate that the API server trusts."""
-        return bool(self._shown)
+        """Whether the API server sends reviews, and trusts the listener's certificate."""
+        return bool(self._shown) and self._has_rules
 
     def start(self) -> None:
         """Runs a round now, and then one per period; failures are logged and tried again."""
         self._try_round()
-        if not self.is_ready:
+        if not self._shown:
             # The kubelet's probes must be answered until then. They need not trust this one.
             made = step(Certificates(), self._objects.names, self._clock(), self._lifetimes)
             if made.serving is not None:
                 self._tls.show(made.serving.certificate, made.serving.key)
         self._thread.start()
 
+    def switch_on(self) -> None:
+        """Adds the rules to the configurations, now that the listener answers."""
+        self._is_answering = True
+        self._due.set()
+
     def stop(self) -> None:
         """Ends the thread."""
         self._stopping.set()
+        self._due.set()
         if self._thread.is_alive():
             self._thread.join(2 * self._deadline_s)
 
@@ -147,13 +184,15 @@ class Keeper:
         certificates = self._keep_secret()
         trusted = bundle(certificates)
         missing: NotFound | None = None
+        answers = self._is_answering and bool(self._shown)
         for kind, name in (
             ("mutatingwebhookconfigurations", self._objects.mutating),
             ("validatingwebhookconfigurations", self._objects.validating),
         ):
+            rules = _RULES[kind] if answers else None
             if name is not None:
                 try:
-                    self._keep_bundle(kind, name, trusted)
+                    self._keep_configuration(kind, name, trusted, rules)
                 except NotFound as error:
                     # The API server may still use the other configuration.
                     missing = error
@@ -162,13 +201,17 @@ class Keeper:
             self._tls.show(serving.certificate, serving.key)
             self._shown = serving.certificate
             self.expires_at = serving.expires_at
+        self._has_rules = answers
         if missing is not None:
             raise missing
 
     def _run(self) -> None:
         soon_s = min(_UNREADY_S, self._period_s)
-        while not self._stopping.wait(self._period_s if self.is_ready else soon_s):
-            self._try_round()
+        while not self._stopping.is_set():
+            self._due.wait(self._period_s if self.is_ready else soon_s)
+            self._due.clear()
+            if not self._stopping.is_set():
+                self._try_round()
 
     def _try_round(self) -> None:
         try:
@@ -219,7 +262,9 @@ class Keeper:
         }
         self._server.put(path, body, deadline_s=self._deadline_s)
 
-    def _keep_bundle(self, kind: str, name: str, trusted: str) -> None:
+    def _keep_configuration(
+        self, kind: str, name: str, trusted: str, rules: list[dict[str, object]] | None
+    ) -> None:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}"
         wanted = base64.b64encode(trusted.encode()).decode()
         for _ in range(_RETRIES):
@@ -227,11 +272,15 @@ class Keeper:
                 self._server.get(path, deadline_s=self._deadline_s), type=_Configuration
             )
             # The API server merges this list by name.
-            changes = [
-                {"name": webhook.name, "clientConfig": {"caBundle": wanted}}
-                for webhook in found.webhooks or []
-                if webhook.client_config.ca_bundle != wanted
-            ]
+            changes: list[dict[str, object]] = []
+            for webhook in found.webhooks or []:
+                change: dict[str, object] = {}
+                if webhook.client_config.ca_bundle != wanted:
+                    change["clientConfig"] = {"caBundle": wanted}
+                if rules is not None and webhook.rules != rules:
+                    change["rules"] = rules
+                if change:
+                    changes.append({"name": webhook.name, **change})
             if not changes:
                 return
             version = {"resourceVersion": found.metadata.resource_version}

@@ -31,7 +31,7 @@ class WebhookSettings:
     """How the webhook runs.
 
     Attributes:
-        objects: the objects in the cluster that have its certificates.
+        objects: the objects in the cluster that have its certificates and rules.
         listen: where it listens; all addresses, because the API server may run anywhere.
         lifetimes: the lifetimes of its certificates.
         pods: how pods are read.
@@ -76,9 +76,10 @@ class Webhook:
         self.server = Server(Router(routes), settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:
-        """Begins to answer; without a certificate, only the probes are reachable."""
+        """Begins to answer, and then to be asked; without a certificate, only by the probes."""
         self.keeper.start()
         self.server.start()
+        self.keeper.switch_on()
 
     def stop(self) -> None:
         """Answers the requests that have arrived, and ends."""
@@ -96,7 +97,7 @@ def _routes(
         return json_route(path, read_review, answer, most_bytes=_REVIEW_BYTES, bodies=bodies)
 
     def ready() -> tuple[int, str]:
-        why = "there is no certificate yet; the log has the reason\n"
+        why = "it has no certificate, or its rules are not on yet; the log has the reason\n"
         return (200, "ready\n") if is_ready() else (503, why)
 
     return [

@@ -60,7 +60,7 @@ def reviews(runs: int, count: int) -> list[Row]:
 
 
 def _configurations(cluster: ControlPlane) -> None:
-    """Where the webhook writes its authority; they match nothing."""
+    """Where the webhook writes its authority and its rules; no pod is created here."""
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     for path, kind in zip(admission.CONFIGURATIONS, kinds, strict=True):
         entry = admission.webhook(

@@ -10,7 +10,7 @@ from pathlib import Path
 import urllib3
 import yaml
 
-from cluster import waiting
+from cluster import objects, waiting
 from cluster.api import ApiError, Object
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import kubectl
@@ -107,11 +107,18 @@ def create_soon(cluster: ControlPlane, pod: Object, path: str = PODS) -> Object:
 def webhook(
     cluster: ControlPlane, address: str, settings: Path = DEPLOY / "settings.yaml"
 ) -> Iterator[None]:
-    """The webhook behind its Service."""
+    """The webhook behind its Service, once it is asked."""
     (port,) = free_ports(1)
     publish(cluster, address, port)
     listen = ("--listen", f"{address}:{port}")
+
+    def is_asked() -> bool:
+        asked = objects.pod("p", {"nvidia.com/gpu": 1})
+        code, made = cluster.api.request("POST", f"{PODS}?dryRun=All", asked)
+        return code == 201 and made["metadata"].get("labels") == {"hami.io/pod": "true"}
+
     with running(cluster, "webhook", *listen, settings=settings) as process:
+        waiting.until(is_asked, "the webhook is asked")
         yield
         assert process.poll() is None
 

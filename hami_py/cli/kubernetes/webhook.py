@@ -58,8 +58,9 @@ def webhook(
 ) -> None:
     """Run the admission webhook until it gets SIGTERM or SIGINT.
 
-    It keeps its certificate in a Secret, and writes the authority that the API server must trust
-    into the two webhook configurations. deploy/ has these objects and the rights that it needs.
+    It keeps its certificate in a Secret. It writes the authority that the API server must trust
+    into the two webhook configurations, and also their rules, once it answers. deploy/ has these
+    objects and the rights that it needs.
     """
     names = [("--namespace", namespace), ("--name", name)]
     names += [("--host", each) for each in hosts if not _is_address(each)]

@@ -70,7 +70,11 @@ class Server:
         return b"{}"
 
     def patch(self, path: str, body: Object, kind: str, *, deadline_s: float) -> bytes:
-        self.configurations[self._note("patch", path)]["webhooks"] = body["webhooks"]
+        (hook,) = self.configurations[self._note("patch", path)]["webhooks"]
+        (change,) = body["webhooks"]
+        assert hook["name"] == change["name"]
+        hook["clientConfig"] |= change.get("clientConfig", {})
+        hook |= {name: value for name, value in change.items() if name != "clientConfig"}
         return b"{}"
 
     def _note(self, verb: str, path: str) -> str:
@@ -82,6 +86,11 @@ class Server:
         assert self.secret is not None
         written = base64.b64decode(self.secret["data"]["certificates.json"])
         return msgspec.json.decode(written, type=Certificates)
+
+    def rules(self) -> list[list[Object]]:
+        """The rules of each configuration."""
+        hooks = [hook for each in self.configurations.values() for hook in each["webhooks"]]
+        return [hook.get("rules", []) for hook in hooks]
 
     def trusted(self) -> str:
         (hook,) = self.configurations["mutatingwebhookconfigurations"]["webhooks"]
@@ -197,6 +206,8 @@ def test_a_replica_with_a_certificate_continues_without_the_secret() -> None:
     server, tls = Server(None), Shown()
     keeper = Keeper(cast(ApiServer, server), PLACE, tls, Lifetimes(), clock=lambda: NOW)
     keeper.round()
+    keeper.switch_on()
+    keeper.round()
     before, trusted = tls.certificate, server.trusted()
     server.secret = None
     with pytest.raises(NotFound, match=r"secret default/secret: it does not exist; .*apply -k"):
@@ -250,6 +261,29 @@ def test_without_the_secret_it_is_live_and_not_ready_until_it_exists(
     until(lambda: webhook.keeper.is_ready, "it is not ready")
     trusting = ssl.create_default_context(cadata=server.trusted())
     assert (status("/healthz", trusting), status("/readyz", trusting)) == (200, 200)
+
+
+def test_nothing_is_sent_to_a_webhook_that_does_not_answer() -> None:
+    """With rules and no replica, no pod of the cluster could request a card."""
+    server = Server(None)
+    place = WebhookObjects("default", "secret", "mutating", "validating", NAMES)
+    keeper = Keeper(cast(ApiServer, server), place, Tls(), Lifetimes(), clock=lambda: NOW)
+    keeper.round()
+    assert server.trusted() != ""
+    assert server.rules() == [[], []]
+    assert not keeper.is_ready
+    keeper.switch_on()
+    keeper.round()
+    assert [[rule["resources"] for rule in each] for each in server.rules()] == [
+        [["pods"]],
+        [["pods"], ["pods/ephemeralcontainers"]],
+    ]
+    assert keeper.is_ready
+    # What another client removes comes back.
+    for each in server.configurations.values():
+        del each["webhooks"][0]["rules"]
+    keeper.round()
+    assert all(server.rules())
 
 
 def test_its_requests_need_exactly_the_rights_of_deploy() -> None:
