@@ -33,6 +33,7 @@ from hami_py.scheduler.extender_api import (
 from hami_py.scheduler.holds import Holds
 from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.state.cluster import Cluster
+from hami_py.scheduler.state.nodes import NO_CARDS
 from hami_py.scheduler.state.waiting import check_room
 
 __all__ = ["Verbs"]
@@ -127,6 +128,7 @@ class Verbs:
             self._score_and_hold(pod, encoded, bytes(names))
         if fits:
             return answer
+        answer = self._with_blocks(answer)
         if bound_to is not None:
             return FilterResult(node_names=[], error=_BEING_BOUND.format(bound_to))
         if not whole:
@@ -135,6 +137,20 @@ class Verbs:
             return FilterResult(node_names=[], error=_counted(answer, _HELD))
         self._cluster.requeuer.refused(changes)
         return answer
+
+    def _with_blocks(self, answer: bytes) -> bytes:
+        """The answer with the reasons of nodes that the allocator does not have because of them."""
+        blocked = self._cluster.nodes.briefly_blocked()
+        if not blocked:
+            return answer
+        result = msgspec.json.decode(answer, type=FilterResult)
+        reasons = result.failed_and_unresolvable_nodes
+        reasons |= {
+            name: blocked[name]
+            for name, reason in reasons.items()
+            if reason == NO_CARDS and name in blocked
+        }
+        return msgspec.json.encode(result)
 
     def _is_only_held(self, encoded: bytes, names: bytes, now_ns: int) -> bool:
         """Whether the pod would fit if the short holds ended.

@@ -23,6 +23,7 @@ from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.metrics import Metrics
 from hami_py.scheduler.state.cluster import Cluster
+from hami_py.scheduler.state.nodes import NO_CARDS
 from hami_py.serving import Bodies
 from hami_py.webhook import metrics
 from hami_py.webhook.certificates import Certificates, Lifetimes, step
@@ -83,7 +84,11 @@ def test_every_reason_of_the_extender_is_on_the_page() -> None:
     with pytest.raises(InvalidValue) as no_room:
         check_annotations(1 << 20, {})
     of_the_pod = re.sub(r"\d+", "…", str(no_room.value)).partition(" bytes and")[0]
-    assert {row[0] for row in rows(table)} == {*said_of_nodes(), of_the_pod}
+    nodes = (ROOT / "hami_py" / "scheduler" / "state" / "nodes.py").read_text()
+    blocks = re.findall(r'^_[A-Z_]+ = "([^"]+)"$', nodes, re.M)
+    assert len(blocks) == 4
+    assert NO_CARDS in said_of_nodes()
+    assert {row[0] for row in rows(table)} == {*said_of_nodes(), *blocks, of_the_pod}
     verbs = (ROOT / "hami_py" / "scheduler" / "verbs.py").read_text()
     texts = {bare(text) for text in re.findall(r'^_[A-Z_]+ = "([^"]+)"$', verbs, re.M)}
     assert len(texts) >= 4

@@ -19,8 +19,10 @@ so the webhook adds a variable that refers to the annotation by ``fieldRef``. Su
 a hash, behind a ``_``, which no container's name can contain.
 
 The values of ``hami.io/assignment`` and ``hami.io/cards`` are JSON with a version
-(``VersionedAnnotation``). During an upgrade parts of two versions run side by side; what another
-version wrote is left to that version.
+(``VersionedAnnotation``). During an upgrade parts of two releases run side by side. A reader
+ignores fields that it does not know, so a release may add a field without which the rest still
+means the same. Whoever rewrites the annotation drops that field. Every other change of the format
+needs a new version, and a reader leaves what another version wrote to that version.
 """
 
 import hashlib

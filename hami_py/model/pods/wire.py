@@ -1,8 +1,8 @@
 """The types of the JSON that Python and the allocator exchange.
 
 The serde types of the Rust core (native/allocator/src/wire) are the schema; these mirror them. An
-unknown field is an error on both sides, and an absent field has its default. Memory is in MiB,
-cores are percent of one card's time.
+unknown field is an error on both sides, except in annotations (annotations.py), and an absent field
+has its default. Memory is in MiB, cores are percent of one card's time.
 """
 
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -39,7 +39,11 @@ class _Wire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The base of these types: an absent field has its default."""
 
 
-class MigProfile(_Wire, frozen=True):
+class _Annotated(_Wire, frozen=True, forbid_unknown_fields=False):
+    """The base of the types in annotations: fields of a newer version are ignored."""
+
+
+class MigProfile(_Annotated, frozen=True):
     """A kind of MIG instance that a card can have.
 
     Attributes:
@@ -57,13 +61,13 @@ class MigProfile(_Wire, frozen=True):
     size: Small
 
 
-class Mig(_Wire, frozen=True):
+class Mig(_Annotated, frozen=True):
     """The instances that a card in MIG mode can have."""
 
     profiles: tuple[MigProfile, ...]
 
 
-class Card(_Wire, frozen=True):
+class Card(_Annotated, frozen=True):
     """A card of a node.
 
     Attributes:
@@ -194,7 +198,7 @@ class PodRequest(_Wire, frozen=True):
     card_request: CardRequest
 
 
-class Instance(_Wire, frozen=True):
+class Instance(_Annotated, frozen=True):
     """A MIG instance and its position on the card.
 
     Attributes:
@@ -208,7 +212,7 @@ class Instance(_Wire, frozen=True):
     size: Small
 
 
-class CardAllocation(_Wire, frozen=True):
+class CardAllocation(_Annotated, frozen=True):
     """The part of one card that is allocated to a container.
 
     Attributes:
@@ -224,7 +228,7 @@ class CardAllocation(_Wire, frozen=True):
     mig: Instance | None = None
 
 
-class Assignment(_Wire, frozen=True, omit_defaults=False):
+class Assignment(_Annotated, frozen=True, omit_defaults=False):
     """The cards of a pod: the annotation that the binding writes. See assignment.py."""
 
     version: int
@@ -240,7 +244,7 @@ class Resize(_Wire, frozen=True):
     containers: dict[str, tuple[CardAllocation, ...]]
 
 
-class Cards(_Wire, frozen=True):
+class Cards(_Annotated, frozen=True):
     """The cards of a node: the annotation that its node agent writes. See nodes.py."""
 
     version: int

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
@@ -25,9 +26,29 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.state.shared import SharedState
 
-__all__ = ["Duplicates", "NodeSink"]
+__all__ = ["NO_CARDS", "Duplicates", "NodeSink"]
 
 _log = logging.getLogger(__name__)
+
+NO_CARDS = "no cards are registered"
+"""The allocator's reason for a node that it does not have."""
+
+_UNREADABLE_CARDS = "its cards cannot be read"
+_UNKNOWN_CARDS = "its cards were published by another version"
+_UNREADABLE_ASSIGNMENT = "the cards of a pod there cannot be read"
+_UNKNOWN_ASSIGNMENT = "the cards of a pod there were assigned by another version"
+
+
+class _Block(NamedTuple):
+    """Why a node gets no new pod.
+
+    Attributes:
+        brief: for the condition of a pod, which its tenant reads: without names.
+        why: with names and values.
+    """
+
+    brief: str
+    why: str
 
 
 class NodeSink:
@@ -49,9 +70,9 @@ class NodeSink:
         # By node, cordoned cards that it does not have.
         self._unknown_cordons: dict[str, tuple[str, ...]] = {}
         # By node, why its cards are not known.
-        self._invalid: dict[str, str] = {}
+        self._invalid: dict[str, _Block] = {}
         # By pod, the node that it blocks and why.
-        self._blocked_by: dict[str, tuple[str, str]] = {}
+        self._blocked_by: dict[str, tuple[str, _Block]] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether the allocator can use this node."""
@@ -59,12 +80,18 @@ class NodeSink:
 
     def blocked(self) -> dict[str, str]:
         """By node, why it gets no new pod whatever its cards have free."""
-        with self._lock:
-            reasons = [*self._invalid.items(), *self._blocked_by.values()]
         found: dict[str, list[str]] = {}
-        for name, why in reasons:
-            found.setdefault(name, []).append(why)
+        for name, block in self._blocks():
+            found.setdefault(name, []).append(block.why)
         return {name: "; ".join(whys) for name, whys in found.items()}
+
+    def briefly_blocked(self) -> dict[str, str]:
+        """The same in a few words, for the condition of a pod; of several reasons the first."""
+        return {name: block.brief for name, block in reversed(self._blocks())}
+
+    def _blocks(self) -> list[tuple[str, _Block]]:
+        with self._lock:
+            return [*self._invalid.items(), *self._blocked_by.values()]
 
     def replace(self, nodes: list[objects.Node], undecoded: Sequence[Undecoded] = ()) -> None:
         """Takes a whole list of nodes; nodes that are not in it were deleted."""
@@ -104,17 +131,20 @@ class NodeSink:
         with self._lock:
             name = item.metadata.name
             if name not in self._seen:
-                self._invalid[name] = f"the node cannot be decoded: {item.why}"
+                why = f"the node cannot be decoded: {item.why}"
+                self._invalid[name] = _Block(_UNREADABLE_CARDS, why)
 
     def deleted(self, node: objects.Node | Undecoded) -> None:
         """Takes the deletion of a node."""
         self._unknown_cordons.pop(node.metadata.name, None)
         self._set(node.metadata.name, None)
 
-    def block(self, name: str, uid: str, why: str) -> None:
+    def block(self, name: str, uid: str, why: str, error: HamiError | None = None) -> None:
         """Blocks a node for new pods: this pod has cards there, and it is unknown which."""
+        is_unknown = isinstance(error, pods.UnknownVersion)
+        brief = _UNKNOWN_ASSIGNMENT if is_unknown else _UNREADABLE_ASSIGNMENT
         with self._lock:
-            self._blocked_by[uid] = (name, why)
+            self._blocked_by[uid] = (name, _Block(brief, why))
             self._update(name)
 
     def unblock(self, uid: str) -> None:
@@ -123,15 +153,17 @@ class NodeSink:
             if (blocked := self._blocked_by.pop(uid, None)) is not None:
                 self._update(blocked[0])
 
-    def _report(self, name: str, error: HamiError) -> str:
+    def _report(self, name: str, error: HamiError) -> _Block:
         self._shared.report_invalid(f"node {name}", error)
-        return f"its cards are invalid: {error}"
+        is_unknown = isinstance(error, pods.UnknownVersion)
+        brief = _UNKNOWN_CARDS if is_unknown else _UNREADABLE_CARDS
+        return _Block(brief, f"its cards are invalid: {error}")
 
-    def _set(self, name: str, seen: wire.Node | None, why: str | None = None) -> None:
+    def _set(self, name: str, seen: wire.Node | None, block: _Block | None = None) -> None:
         with self._lock:
             self._invalid.pop(name, None)
-            if why is not None:
-                self._invalid[name] = why
+            if block is not None:
+                self._invalid[name] = block
             if seen is None:
                 self._seen.pop(name, None)
             else:

@@ -145,7 +145,7 @@ class PodSink:
                 # A pod that requests no card has none, whatever its annotation contains.
                 if self._requests_card(pod):
                     why = f"{name} has cards there, and its assignment is invalid: {error}"
-                    self._nodes.block(pod.spec.node_name, pod.uid, why)
+                    self._nodes.block(pod.spec.node_name, pod.uid, why, error)
 
     def undecoded(self, item: Undecoded) -> None:
         """Takes a pod that cannot be decoded: unless it has ended, it keeps the cards it had."""

@@ -195,7 +195,6 @@ def cards(*changes: dict[str, Any]) -> dict[str, Any]:
         ({"version": 1}, ".cards", "", "required"),
         ({"version": 1, "cards": [{}]}, ".cards[0].uuid", "", "required"),
         (cards({"memory_mib": "80Gi"}), ".cards[0].memory_mib", "str", "int"),
-        (cards({"more": 1}), ".cards[0]", "Object contains unknown field `more`", "format"),
         (cards({"uuid": ""}), ".cards.uuid", "", "UUID"),
         (cards({}, {"index": 1}), ".cards.uuid", FIRST, "its own"),
         (cards({}, {"uuid": SECOND}), ".cards.index", "0", "its own"),
@@ -206,6 +205,14 @@ def test_bad_cards_are_refused(written: Any, place: str, value: str, fix: str) -
     with pytest.raises(InvalidValue) as caught:
         pods.read_node(node({"hami.io/cards": json.dumps(written)}))
     says(caught.value, FIELD + place, value, fix)
+
+
+def test_fields_of_a_newer_release_are_ignored() -> None:
+    profile = {"name": "1g.10gb", "memory_mib": 9728, "slices": 1, "placements": (0,), "size": 1}
+    newer = cards({"more": 1, "mig": {"profiles": [{**profile, "more": 1}], "more": 1}})
+    seen = pods.read_node(node({"hami.io/cards": json.dumps({**newer, "more": {}})}))
+    assert seen is not None
+    assert seen.cards == (Card(FIRST, 0, "m", 1, mig=Mig((MigProfile(**profile),))),)
 
 
 def test_cards_of_another_version_are_ignored() -> None:

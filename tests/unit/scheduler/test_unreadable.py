@@ -18,7 +18,9 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.view import ClusterView, LeftOut
+from support.extender_calls import filtered
 from unit.pods import build
+from unit.scheduler.small import Small
 
 Object = dict[str, Any]
 
@@ -177,6 +179,60 @@ def test_a_readable_node_is_usable_again() -> None:
     cluster.nodes.replace([])
     cluster.pods.replace([])
     assert cluster.nodes.blocked() == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "brief"),
+    [
+        ("{", "its cards cannot be read"),
+        ('{"version":2}', "its cards were published by another version"),
+        (None, "no cards are registered"),
+    ],
+)
+def test_the_reason_of_a_pod_says_why_the_cards_of_a_node_are_not_known(
+    written: str | None, brief: str
+) -> None:
+    """Each was "no cards are registered", and only the log had the true reason."""
+    small = Small("b").listed()
+    small.create("p")
+    small.cluster.nodes.changed(pods.decode_node.convert(node("b", written or "")))
+    found = filtered(small.verbs, small.seen("p"), ["b"])
+    assert found.failed_and_unresolvable_nodes == {"b": brief}
+    small.cluster.nodes.changed(pods.decode_node.convert(node("b")))
+    assert small.fits("p", "b") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("written", "brief"),
+    [
+        ("{", "the cards of a pod there cannot be read"),
+        ('{"version":2}', "the cards of a pod there were assigned by another version"),
+    ],
+)
+def test_the_reason_of_a_pod_says_that_a_pod_blocks_a_node(written: str, brief: str) -> None:
+    small = Small("a").listed()
+    small.create("blocks", annotations={ASSIGNMENT: written})
+    small.server.pods["blocks"]["spec"]["nodeName"] = "a"
+    small.told("blocks")
+    small.create("p")
+    found = filtered(small.verbs, small.seen("p"), ["a", "none"])
+    reasons = {"a": brief, "none": "no cards are registered"}
+    assert found.failed_and_unresolvable_nodes == reasons
+    small.cluster.pods.deleted(small.seen("blocks"))
+    assert small.fits("p", "a") == ["a"]
+
+
+def test_an_assignment_of_a_newer_release_does_not_block_its_node() -> None:
+    small = Small("a").listed()
+    small.create("newer", 4000)
+    share = wire.CardAllocation("GPU-a-0", 4000, 0)
+    small.bound_elsewhere("newer", "a", share)
+    written = small.server.pods["newer"]["metadata"]["annotations"]
+    written[ASSIGNMENT] = json.dumps({**json.loads(written[ASSIGNMENT]), "more": 1})
+    small.told("newer")
+    for mib, where in ((6000, ["a"]), (7000, [])):
+        small.create("p", mib)
+        assert small.fits("p", "a") == where
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str, there: Server | None = None) -> Result:
