@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
 
-from hami_py._native import AccountSnapshot
+from hami_py._native import AccountSnapshot, ProcessUse
 from hami_py.agent.holds import Holds
 from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
@@ -61,7 +61,7 @@ class Figures:
         for entry in entries:
             use = self._state.use(entry.slot)
             for row in range(len(entry.cards)):
-                now = use.memory_used[row] if use is not None else 0
+                now = sum(each.memory[row] for each in _living(use))
                 peaks[(entry.slot, row)] = max(now, self._peaks.get((entry.slot, row), 0))
         self._peaks = peaks
 
@@ -106,13 +106,13 @@ class Figures:
         self, entry: Entry, row: int, card: CardAllocation, use: AccountSnapshot | None
     ) -> ContainerFigures:
         level: Level = "none" if entry.mode in UNENFORCED else "preload"
-        living = [each for each in use.processes if each.alive] if use is not None else []
+        living = _living(use)
         return ContainerFigures(
             *(entry.pod.namespace, entry.pod.name, entry.container, card.card),
             limit=None if level == "none" else card.memory_mib * _MIB,
             share=_ratio(share_of(card, entry.mode)),
             level=level,
-            used=use.memory_used[row] if use is not None else 0,
+            used=sum(each.memory[row] for each in living),
             driver=sum(each.driver_memory[row] for each in living),
             peak=self._peaks.get((entry.slot, row), 0),
             engine_s=use.used_ns[row] / _NS if use is not None else 0.0,
@@ -120,6 +120,11 @@ class Figures:
             refusals=use.refusals[row] if use is not None else 0,
             processes=len(living),
         )
+
+
+def _living(use: AccountSnapshot | None) -> list[ProcessUse]:
+    """The processes that live. Dead ones stay in the account until another one needs their room."""
+    return [each for each in use.processes if each.alive] if use is not None else []
 
 
 def _ratio(share: int | None) -> float | None:

@@ -126,7 +126,8 @@ class Observer:
 
     def _report(self, finding: Finding) -> None:
         process = finding.process
-        amount = f"{process.memory // _MIB} MiB of card {process.card}"
+        # Without the amount, which changes: an equal event is not written again.
+        amount = f"card {process.card}"
         what = f"process {process.pid} ({process.command})"
         pod = self._state.pods.get(process.pod) if process.pod is not None else None
         about = reference(pod) if pod is not None else self._node

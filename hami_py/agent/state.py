@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace as replace_fields
 
 from hami_py._native import AccountSnapshot
 from hami_py.agent.node import NodeStore
@@ -64,7 +64,7 @@ class Cards:
         """All cards, with their health and foreign memory."""
         unhealthy = self.unhealthy()
         return tuple(
-            msgspec.structs.replace(
+            replace_fields(
                 card,
                 healthy=card.uuid not in unhealthy,
                 foreign_mib=self._foreign_mib.get(card.uuid, 0),
@@ -152,9 +152,7 @@ class NodeState:
                 for card in entry.cards:
                     unassigned[card.card] = unassigned.get(card.card, 0) + card.memory_mib
         return tuple(
-            msgspec.structs.replace(
-                card, foreign_mib=card.foreign_mib + unassigned.get(card.uuid, 0)
-            )
+            replace_fields(card, foreign_mib=card.foreign_mib + unassigned.get(card.uuid, 0))
             for card in self.cards.all
         )
 
@@ -179,8 +177,9 @@ class NodeState:
         Raises:
             StateError: it cannot be created.
         """
+        untimed = self._settings.core_policy == "disable"
         rows = limit_rows(
-            entry.cards,
+            [replace_fields(card, cores=0) if untimed else card for card in entry.cards],
             entry.told,
             mode=entry.mode,
             priority=entry.priority,

@@ -45,7 +45,7 @@ class ContainerFigures:
         container: its name.
         card: the card's UUID.
         limit: its memory limit; None = no limit.
-        used: the memory that its processes hold, with the driver's own.
+        used: the memory that its living processes hold, with the driver's own.
         driver: the part of it that the driver has taken for itself.
         peak: the largest value of ``used`` that was seen.
         share: the part of the card's time that it may use; None = no limit.

@@ -34,6 +34,10 @@ class Slots:
         for left in paths.runtime.glob(f"{slot.TEMPORARY}*"):
             # A process was killed while it created or removed a slot.
             shutil.rmtree(left, ignore_errors=True)
+        for name in self.names():
+            # A damaged one is replaced when its container starts again.
+            with suppress(HamiError, OSError):
+                self._page(name)
 
     def names(self) -> set[str]:
         """The names of the slots that exist."""
