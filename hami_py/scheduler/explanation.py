@@ -107,9 +107,11 @@ class Outcome:
         assignment: the cards that it would get; ``None``: no node fits.
         reasons: by node, why the pod does not fit there. If the pod itself is invalid, or the
             webhook would refuse it, the only key is ``""``.
+        warnings: what the webhook would remove, replace or warn of.
     """
 
     pod: str
     node: str | None = None
     assignment: wire.Assignment | None = None
     reasons: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ extender holds in memory for pods between scoring and binding.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ __all__ = [
     "CardView",
     "ClusterView",
     "ContainerView",
+    "DaemonPod",
     "LeftOut",
     "NodeView",
     "Outcome",
@@ -36,6 +38,13 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DaemonPod:
+    """A pod that is created once for each node, as by a DaemonSet."""
+
+    pod: objects.Pod
 
 
 class ClusterView:
@@ -163,16 +172,39 @@ class ClusterView:
         described = {node.name for node in _described(self._allocator.snapshot())}
         return tuple(sorted(self._nodes.keys() - described - self._blocked.keys()))
 
-    def what_if(self, wanted: Sequence[objects.Pod]) -> list[Outcome]:
+    def what_if(self, wanted: Sequence[objects.Pod | DaemonPod]) -> list[Outcome]:
         """Where pods would be placed if they were created now, one after the other.
 
         Each pod that is placed uses room that the next ones then lack; this view itself does not
-        change. An invalid pod is not an error but an outcome with a reason.
+        change. An invalid pod is not an error but an outcome with a reason. A ``DaemonPod`` has one
+        outcome for each node with cards that its pod may run on.
         """
         other = Allocator.restore(self._allocator.snapshot())
-        return [self._place(other, pod, number) for number, pod in enumerate(wanted)]
+        single: list[tuple[objects.Pod, str | None]] = []
+        for each in wanted:
+            if isinstance(each, DaemonPod):
+                single += [(each.pod, node) for node in self._nodes_for(each.pod)]
+            else:
+                single.append((each, None))
+        return [self._outcome(other, pod, number, on) for number, (pod, on) in enumerate(single)]
 
-    def _place(self, allocator: Allocator, pod: objects.Pod, number: int) -> Outcome:
+    def _nodes_for(self, pod: objects.Pod) -> Sequence[str | None]:
+        """The nodes with cards that only their cards may exclude; if there is none, ``None``."""
+        described = {node.name for node in _described(self._allocator.snapshot())}
+        names = sorted(described | self._blocked.keys())
+        return [name for name in names if not self._why(pod, name)] or [None]
+
+    def _outcome(
+        self, allocator: Allocator, pod: objects.Pod, number: int, on: str | None
+    ) -> Outcome:
+        outcome = self._place(allocator, pod, number, on)
+        warnings = tuple(map(str, pods.admit(pod, self._settings).warnings))
+        return replace(outcome, warnings=warnings)
+
+    def _place(
+        self, allocator: Allocator, pod: objects.Pod, number: int, on: str | None
+    ) -> Outcome:
+        """Where one pod would be placed; ``on``: the only node for it."""
         metadata = msgspec.structs.replace(
             pod.metadata, uid=f"what-if-{number}", namespace=pod.metadata.namespace or "default"
         )
@@ -185,12 +217,13 @@ class ClusterView:
         # The webhook would have refused it.
         if refusals := pods.admit(pod, self._settings).refusals:
             return Outcome(name, reasons={"": "; ".join(map(str, refusals))})
-        fits, full, unresolvable = allocator.filter(encoded, None, 0)
+        fits, full, unresolvable = allocator.filter(encoded, None if on is None else [on], 0)
         whys = {node: self._why(pod, node) for node in [*fits, *full, *unresolvable]}
         for node, reason in {**full, **unresolvable}.items():
             whys[node].append(reason)
         for node, reason in self._blocked.items():
-            whys[node] = [*self._why(pod, node), reason]
+            if on in (None, node):
+                whys[node] = [*self._why(pod, node), reason]
         reasons = {node: "; ".join(why) for node, why in whys.items() if why}
         left = [node for node in fits if node not in reasons]
         if not left:

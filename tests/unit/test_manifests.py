@@ -44,6 +44,10 @@ def owner(kind: str, **spec: Any) -> dict[str, Any]:
         (owner("Job", parallelism=4, template=TEMPLATE), 4),
         (owner("Job", completions=4, template=TEMPLATE), 1),
         (owner("Job", parallelism=2, suspend=False, template=TEMPLATE), 2),
+        (owner("CronJob", jobTemplate={"spec": {"parallelism": 2, "template": TEMPLATE}}), 2),
+        (owner("DaemonSet", template=TEMPLATE), 1),
+        (owner("Rollout", replicas=2, template=TEMPLATE), 2),
+        (owner("Model", template=TEMPLATE), 1),
         ({"kind": "List", "items": [owner("Job", template=TEMPLATE), POD]}, 2),
     ],
 )
@@ -67,6 +71,19 @@ def test_a_manifest_of_an_owner_is_about_the_pods_that_it_makes(
         (owner("Job", parallelism=0, template=TEMPLATE), "spec.parallelism is 0"),
         (owner("Job", completions=0, template=TEMPLATE), "spec.completions is 0"),
         (owner("Job", parallelism=2, suspend=True, template=TEMPLATE), "spec.suspend is true"),
+        (
+            owner("CronJob", suspend=True, jobTemplate={"spec": {"template": TEMPLATE}}),
+            "spec.suspend is true",
+        ),
+        (
+            owner("CronJob", jobTemplate={"spec": {"parallelism": 0, "template": TEMPLATE}}),
+            "spec.jobTemplate.spec.parallelism is 0",
+        ),
+        (owner("Rollout", replicas=0, template=TEMPLATE), "spec.replicas is 0"),
+        (
+            owner("X", runPolicy={"suspend": True}, aReplicaSpecs={"W": {"template": TEMPLATE}}),
+            "spec.runPolicy.suspend is true",
+        ),
     ],
 )
 def test_an_owner_without_pods_is_reported(
@@ -85,6 +102,64 @@ def test_an_owner_without_pods_is_reported(
     told = json.loads(done.output)
     assert told["pods"] == []
     assert told["no_pods"] == [{"kind": kind, "name": "ml/d", "reason": reason}]
+
+
+def test_objects_that_make_no_pods_are_skipped_and_named(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    """One volume claim in a file of thirty objects made the whole file an error."""
+    others = [
+        {"kind": "Namespace", "metadata": {"name": "ml"}},
+        owner("PersistentVolumeClaim", resources={}),
+        {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"template": "x"}},
+        # Other objects than pods have templates, too, and other Jobs than Kubernetes'.
+        owner("SealedSecret", template={"type": "Opaque"}),
+        {**owner("Job", tasks=[]), "apiVersion": "batch.volcano.sh/v1alpha1"},
+    ]
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text("\n---\n".join(map(json.dumps, [others[0], POD, *others[1:]])))
+    done = CliRunner().invoke(hami, ["replay", files[0], str(manifest)], catch_exceptions=False)
+    names = "Namespace ml, PersistentVolumeClaim ml/d, ConfigMap c, SealedSecret ml/d, Job ml/d"
+    where = "no pod template at spec.template or spec.*ReplicaSpecs"
+    assert done.output.splitlines()[:2] == [
+        "default/p: a (main: GPU-0)",
+        f"skipped, {where}: {names}",
+    ]
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    told = json.loads(done.output)
+    assert len(told["pods"]) == 1
+    assert {"kind": "Namespace", "name": "ml", "reason": where} in told["no_pods"]
+    assert len(told["no_pods"]) == len(others)
+
+
+def test_the_roles_of_a_training_job_are_placed(files: tuple[str, str], tmp_path: Path) -> None:
+    roles = {"Master": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}}
+    manifest = tmp_path / "given.yaml"
+    manifest.write_text(json.dumps(owner("PyTorchJob", pytorchReplicaSpecs=roles)))
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    outcomes = json.loads(done.output)["pods"]
+    assert [each["pod"] for each in outcomes] == ["ml/d-master-", "ml/d-worker-", "ml/d-worker-"]
+    assert all(each["node"] == "a" for each in outcomes)
+
+
+def test_the_changes_and_warnings_of_the_webhook_are_shown(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    manifest = tmp_path / "given.yaml"
+    main = {**POD["spec"]["containers"][0]}
+    main["env"] = [{"name": "CUDA_DISABLE_CONTROL", "value": "true"}]
+    annotations = {"nvidia.com/use-gputyp": "T4"}
+    pod = {"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": [main]}}
+    manifest.write_text(json.dumps({"kind": "Pod", **pod}))
+    done = CliRunner().invoke(hami, ["replay", files[0], str(manifest)], catch_exceptions=False)
+    first, second, third, *_ = done.output.splitlines()
+    assert first == "default/p: a (main: GPU-0)"
+    assert second.startswith("  the webhook: metadata.annotations[nvidia.com/use-gputyp]")
+    assert third.startswith("  the webhook: spec.containers[0].env[CUDA_DISABLE_CONTROL]")
+    assert " is removed: " in third
+    done = CliRunner().invoke(hami, ["replay", "--json", files[0], str(manifest)])
+    (outcome,) = json.loads(done.output)["pods"]
+    assert [f"  the webhook: {warning}" for warning in outcome["warnings"]] == [second, third]
 
 
 def test_several_documents_with_nothing_between_them(
@@ -106,8 +181,22 @@ def test_several_documents_with_nothing_between_them(
         ("hello", "manifest", "hello", "manifests of pods"),
         ("- 1\n- 2", "manifest", "[1, 2]", "manifests of pods"),
         ("metadata: {name: d}", "kind", "", "manifests of pods"),
-        ("kind: Service", "kind", "Service", "or of a Deployment"),
-        ("kind: DaemonSet", "kind", "DaemonSet", "or of a Deployment"),
+        ("kind: DaemonSet", "spec.template", "", "add it"),
+        ("kind: CronJob", "spec.jobTemplate", "", "add it"),
+        ("kind: CronJob\nspec: {jobTemplate: {}}", "spec.jobTemplate.spec", "", "add it"),
+        (
+            "kind: CronJob\nspec: {jobTemplate: {spec: {template: {spec: {containers: 3}}}}}",
+            "spec.jobTemplate.spec.template.spec.containers",
+            "int",
+            "its type must be array",
+        ),
+        (
+            "kind: X\n"
+            "spec: {aReplicaSpecs: {W: {replicas: x, template: {spec: {containers: []}}}}}",
+            "spec.aReplicaSpecs.W.replicas",
+            "x",
+            "from 0 to 10000",
+        ),
         ("kind: {a: b}", "kind", "{'a': 'b'}", "manifests of pods"),
         ("kind: [Pod]", "kind", "['Pod']", "manifests of pods"),
         ("kind: Pod\nmetadata: {name: 3}", "metadata.name", "int", "its type must be str"),
@@ -276,10 +365,13 @@ def test_control_characters_in_a_refusal_are_escaped(
     files: tuple[str, str], tmp_path: Path, kind: str
 ) -> None:
     manifest = tmp_path / "given.yaml"
-    manifest.write_text(json.dumps({"kind": kind}))
+    manifest.write_text(json.dumps({"kind": [kind]}))
     said = str(refused("replay", files[0], str(manifest)))
     assert said.isprintable()
-    assert json.dumps(kind) in said
+    manifest.write_text(json.dumps({"kind": kind}))
+    done = CliRunner().invoke(hami, ["replay", files[0], str(manifest)], catch_exceptions=False)
+    assert json.dumps(kind) in done.output
+    assert all(line.isprintable() for line in done.output.split("\n"))
 
 
 def test_control_characters_in_a_snapshots_names_are_escaped(tmp_path: Path) -> None:

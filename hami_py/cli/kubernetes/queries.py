@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hami_py.cli.kubernetes.common import api_server_options, connect
-from hami_py.cli.kubernetes.manifests import NoPods, read_pods
+from hami_py.cli.kubernetes.manifests import NO_TEMPLATE, NoPods, read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.output import align, report
 from hami_py.errors import InvalidValue, StateError
@@ -19,7 +19,7 @@ from hami_py.model import check_object_name
 if TYPE_CHECKING:
     from hami_py.model.pods import PodSettings
     from hami_py.model.pods.objects import Pod
-    from hami_py.scheduler.view import ClusterView, NodeView, Outcome
+    from hami_py.scheduler.view import ClusterView, DaemonPod, NodeView, Outcome
 
 __all__ = ["explain", "replay", "snapshot", "what_if"]
 
@@ -125,8 +125,11 @@ def what_if(
 ) -> None:
     """Show where the pods of manifests would be placed, one after the other, if created now.
 
-    For Deployments, StatefulSets, ReplicaSets, ReplicationControllers and Jobs, these are all pods
-    that exist at once. Cordons, taints, node selectors and node affinity count as well, except with
+    For Deployments, StatefulSets, ReplicaSets, ReplicationControllers, Jobs and CronJobs, these are
+    all pods that exist at once, and for DaemonSets one on each node with cards. Objects of other
+    kinds count if they have a pod template at spec.template, or as a PyTorchJob in
+    spec.*ReplicaSpecs; all others are skipped and named. What the webhook would remove, replace or
+    warn of is shown. Cordons, taints, node selectors and node affinity count as well, except with
     a snapshot, which has only cards. CPUs, memory, ports, volumes, spreading and affinity to pods
     do not count.
     """
@@ -229,7 +232,7 @@ def _write_views(views: Sequence[NodeView]) -> None:
 
 def _write_placements(
     view: ClusterView,
-    found: tuple[list[Pod], list[NoPods]],
+    found: tuple[list[Pod | DaemonPod], list[NoPods]],
     *,
     of_snapshot: bool,
     as_json: bool,
@@ -244,8 +247,15 @@ def _write_placements(
     _write_outcomes(outcomes)
     from hami_py.model import legible  # noqa: PLC0415
 
+    skipped = []
     for owner in without:
-        click.echo(f"{owner.kind} {legible(owner.name)} creates no pod now: {owner.reason}")
+        name = " ".join(legible(part) for part in (owner.kind, owner.name) if part)
+        if owner.reason == NO_TEMPLATE:
+            skipped.append(name)
+        else:
+            click.echo(f"{name} creates no pod now: {owner.reason}")
+    if skipped:
+        click.echo(f"skipped, {NO_TEMPLATE}: {', '.join(skipped)}")
     click.echo(_CHECKED_OF_SNAPSHOT if of_snapshot else _CHECKED)
     if of_snapshot:
         click.echo(f"state {view.digest()}")
@@ -264,6 +274,7 @@ def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
                 click.echo(f"  {legible(node)}: {why}" if node else f"  {why}")
             if not outcome.reasons:
                 click.echo("  no node has cards")
+            _write_warnings(outcome)
             continue
         shares = [
             f"{container}: {legible(share.card)}"
@@ -271,6 +282,14 @@ def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
             for share in allocated
         ]
         click.echo(f"{pod}: {legible(outcome.node)} ({', '.join(shares)})")
+        _write_warnings(outcome)
+
+
+def _write_warnings(outcome: Outcome) -> None:
+    from hami_py.model import legible  # noqa: PLC0415
+
+    for warning in outcome.warnings:
+        click.echo(f"  the webhook: {legible(warning)}")
 
 
 def _write_json(value: object) -> None:

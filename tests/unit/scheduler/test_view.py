@@ -7,7 +7,7 @@ import pytest
 from hami_py._native import Allocator
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.view import ClusterView
+from hami_py.scheduler.view import ClusterView, DaemonPod
 from unit.pods import build
 
 CARD = wire.Card("GPU-a", 0, "NVIDIA A100-SXM4-80GB", 10_000)
@@ -73,6 +73,23 @@ def test_explain_ignores_the_node_of_a_pod_that_we_bound() -> None:
         ("a", True),
         ("b", False),
     ]
+
+
+def test_a_daemon_pod_is_placed_on_each_node() -> None:
+    tainted = node(
+        "c", wire.Card("GPU-c", 0, "T4", 10_000), taints=[{"key": "k", "effect": "NoExecute"}]
+    )
+    seen = view(node("a", CARD), node("b", OTHER), tainted)
+    first, *each = seen.what_if([pod(), DaemonPod(pod())])
+    taken, free = sorted(("a", "b"), key=lambda name: name != first.node)
+    assert {outcome.node for outcome in each} == {free, None}
+    (nowhere,) = [outcome for outcome in each if outcome.node is None]
+    assert nowhere.reasons.keys() == {taken}
+    # It runs nowhere: all nodes have a reason.
+    (outcome,) = seen.what_if([DaemonPod(pod(nodeSelector={"host": "x"}))])
+    assert outcome.reasons.keys() == {"a", "b", "c"}
+    offline = ClusterView.restore(seen.snapshot())
+    assert [each.node for each in offline.what_if([DaemonPod(pod())])] == ["a", "b", "c"]
 
 
 def test_a_snapshot_has_cards_alone() -> None:
