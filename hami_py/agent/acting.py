@@ -78,12 +78,12 @@ class Acting:
     ) -> None:
         self._settings, self._events = settings, events
         self._wake = threading.Event()
-        self._state = _open(settings, known)
+        self._node = Reference("Node", settings.node, settings.node)
+        self._state = self._open(known)
         self._holds = Holds()
         self._devices = DeviceList()
         self._health = Health(self.wake)
         self._reporter = Reporter(api, settings, self._state, self._holds, events)
-        self._node = Reference("Node", settings.node, settings.node)
         self._observer = Observer(
             self._state, events.write, self._node, self.wake, settings.period_s
         )
@@ -139,6 +139,7 @@ class Acting:
         self._report_conflict()
         self._figures.note_peaks()
         try:
+            self._handlers.adopt()
             release_ended(self._state)
         except HamiError as error:
             _log.error("%s", error)
@@ -147,9 +148,9 @@ class Acting:
         paths = self._settings.paths
         installed = library.install(self._settings.library, paths.libraries)
         answers = Answers(paths, installed, self._settings.strategy)
-        handlers = Preparation(self._settings, self._state, answers, self._holds)
+        self._handlers = Preparation(self._settings, self._state, answers, self._holds)
         resource = self._settings.pods.profiles[0].gpu
-        return Registration(paths.device_plugins, resource, self._devices, handlers)
+        return Registration(paths.device_plugins, resource, self._devices, self._handlers)
 
     @contextmanager
     def _sweeping(self) -> Iterator[None]:
@@ -200,27 +201,29 @@ class Acting:
             }
         )
 
+    def _open(self, known: Known) -> NodeState:
+        """The ledger and the slots, as an earlier agent left them."""
+        paths = self._settings.paths
+        paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
+        mounts.mount(paths.runtime)
+        namespace = os.stat("/proc/self/ns/pid")  # noqa: PTH116
+        return NodeState(
+            self._settings.pods,
+            cards=known.cards,
+            pods=known.pods,
+            node=known.node,
+            ledger=self._open_ledger(),
+            slots=Slots(paths, (namespace.st_dev, namespace.st_ino)),
+        )
 
-def _open(settings: AgentSettings, known: Known) -> NodeState:
-    """The ledger and the slots, as an earlier agent left them."""
-    paths = settings.paths
-    paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
-    mounts.mount(paths.runtime)
-    namespace = os.stat("/proc/self/ns/pid")  # noqa: PTH116
-    return NodeState(
-        settings.pods,
-        cards=known.cards,
-        pods=known.pods,
-        node=known.node,
-        ledger=_open_ledger(settings),
-        slots=Slots(paths, (namespace.st_dev, namespace.st_ino)),
-    )
-
-
-def _open_ledger(settings: AgentSettings) -> Ledger:
-    path = settings.paths.ledger
-    try:
-        return Ledger(path)
-    except DamagedFile as error:
-        _log.error("%s; it is kept as %s, and a new one begins", error, set_aside(path))
-        return Ledger(path)
+    def _open_ledger(self) -> Ledger:
+        """The ledger; a new one if it is damaged. Running containers are adopted into it."""
+        path = self._settings.paths.ledger
+        try:
+            return Ledger(path)
+        except DamagedFile as error:
+            aside = set_aside(path)
+            _log.error("%s; it is kept as %s, and a new one begins", error, aside)
+            message = f"the ledger was damaged; it is kept as {aside}, and a new one was begun"
+            self._events.write(Event(self._node, "LedgerDamaged", message))
+            return Ledger(path)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
+from hami_py._native import LimitRow
 from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod, bound_pod
 from hami_py.agent.settings import AgentSettings
@@ -92,6 +93,45 @@ class Preparation:
             raise
         except HamiError as error:
             raise NotYet(error.what, error.why, error.fix) from error
+
+    def adopt(self) -> None:
+        """Put containers that run into the ledger, if it has lost them.
+
+        Their slots are there, and the kubelet's record says whose they are.
+
+        Raises:
+            StateError: the record cannot be read, or the ledger cannot be written.
+        """
+        state = self._state
+        if not state.pods.is_listed:
+            return
+        with state.lock:
+            lost = state.slots.names() - state.ledger.entries.keys()
+            if not lost:
+                return
+            records = read_records(self._settings.paths, self._resource)
+            found = [
+                entry
+                for record in records
+                if record.slot in lost and (entry := self._adopted(record)) is not None
+            ]
+            state.ledger.put(*found)
+        for entry in found:
+            _log.warning("the ledger had lost %s/%s", entry.pod.namespace, entry.pod.name)
+
+    def _adopted(self, record: DeviceRecord) -> Entry | None:
+        """The entry of a container whose slot exists; None = its pod has ended."""
+        pod = self._state.pods.get(record.pod_uid)
+        if pod is None or pod.is_over:
+            return None
+        try:
+            rows = self._state.slots.rows(record.slot)
+        except (HamiError, OSError) as error:
+            _log.error("slot %s of %s: %s", record.slot, pod.title, error)
+            return None
+        bound = self._state.bound(pod)
+        assigned = bound.assignment.containers.get(record.container, ()) if bound else ()
+        return self._entry(record, pod, Run(_in_force(rows, assigned)))
 
     def _cards_of_admitted(self, size: int) -> Sequence[str]:
         """The cards of the container that the kubelet admits now; empty = unknown.
@@ -180,6 +220,22 @@ class Preparation:
             self._state.mode(),
             _priority(pod, record.container, self._settings.pods),
         )
+
+
+def _in_force(
+    rows: Sequence[LimitRow], assigned: Sequence[CardAllocation]
+) -> tuple[CardAllocation, ...]:
+    """The amounts of a container: of its page, and where that has no limit, of its assignment."""
+    named = {card.card: card for card in assigned}
+    found = []
+    for row in rows:
+        card = named.get(row.uuid, CardAllocation(row.uuid, 0, 0))
+        if row.memory_limit is not None:
+            card = msgspec.structs.replace(card, memory_mib=row.memory_limit >> 20)
+        if row.share is not None:
+            card = msgspec.structs.replace(card, cores=row.share)
+        found.append(card)
+    return tuple(found)
 
 
 def _told(

@@ -76,6 +76,15 @@ class Slots:
         page.set_memory_limits({row.uuid: row.memory_limit for row in rows})
         page.set_regimes({row.uuid: (row.share, row.mode, row.priority) for row in rows})
 
+    def rows(self, name: str) -> list[LimitRow]:
+        """The limits that are in force in a slot.
+
+        Raises:
+            HamiError: its limits page is damaged.
+            OSError: it cannot be opened.
+        """
+        return self._page(name).rows()
+
     def use(self, name: str) -> AccountSnapshot:
         """What the processes of a slot use, by its account.
 

@@ -192,6 +192,29 @@ def test_a_killed_agent_comes_back_and_running_pods_keep_their_limits(
     delete(cluster, late.name)
 
 
+def test_a_damaged_ledger_is_written_anew_from_the_kubelets_record(
+    cluster: WholeCluster,
+) -> None:
+    """Takes some seconds: the kubelet restarts the agent after its own pause."""
+    pod = Limited("kept", 3000, 30)
+    start(cluster, pod)
+    root = Path(f"/proc/{cluster.node.init_pid()}/root")
+    ledger = root / "var/lib/hami/ledger.json"
+    slots = sorted(path.name for path in (root / "run/hami/slices").iterdir())
+    ledger.write_bytes(ledger.read_bytes()[:-20])
+    for process in agents(cluster):
+        os.kill(process, signal.SIGKILL)
+    until(lambda: list(ledger.parent.glob("ledger.json.damaged-*")), "it was set aside")
+    until(lambda: ledger.exists() and '"kept"' in ledger.read_text(), "the pod is in the new one")
+    assert sorted(path.name for path in (root / "run/hami/slices").iterdir()) == slots
+    assert event(cluster, "LedgerDamaged", cluster.node.name)
+    cluster.rolled_out("daemonset/hami-node")
+    done = hami(cluster, "set", "--pod", "default/kept", "--gpumem", "5000MiB")
+    assert done.returncode == 0, done.stderr
+    fills(cluster, pod.name, 5000)
+    delete(cluster, pod.name)
+
+
 def agents(cluster: WholeCluster) -> list[int]:
     """The processes of the node's agents, as this namespace numbers them."""
     namespace = Path(f"/proc/{cluster.node.init_pid()}/ns/pid").stat().st_ino
