@@ -205,21 +205,25 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION = $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
 
 # `info` fails where the program is there and its daemon is not.
+BUILDER = $(shell for each in docker podman nerdctl buildah; do \
+	if $$each info >/dev/null 2>&1; then echo $$each; break; fi; done)
+
+# The wheel takes minutes, so a missing builder is reported before it is built.
+.PHONY: builder
+builder:
+	@[ -n "$(BUILDER)" ] || { \
+		echo "missing: docker, podman, nerdctl or buildah, and where it has a daemon, that it" \
+			"answers; install one with: apt-get install buildah" >&2; exit 1; }
+
 .PHONY: image
-image: wheel ## the container image that deploy/ takes, with docker, podman, nerdctl or buildah
+image: builder wheel ## the container image that deploy/ takes, with docker, podman, nerdctl or buildah
 	@rm -rf $(IMAGE_CONTEXT) && mkdir -p $(IMAGE_CONTEXT)
 	@cp dist/hami_py-$(VERSION)-*.whl $(IMAGE_CONTEXT)
 	@$(UV) export --quiet --frozen --no-default-groups --extra kubernetes --no-emit-project \
 		--no-header --no-annotate --output-file $(IMAGE_CONTEXT)/requirements.txt
-	@for builder in docker podman nerdctl buildah; do \
-		if $$builder info >/dev/null 2>&1; then \
-			exec $$builder build --file deploy/image/Dockerfile --tag $(IMAGE):$(VERSION) \
-				--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
-				$(IMAGE_FLAGS) $(IMAGE_CONTEXT); \
-		fi; \
-	done; \
-	echo "missing: docker, podman, nerdctl or buildah, and where it has a daemon, that it answers;" \
-		"install one with: apt-get install buildah" >&2; exit 1
+	@$(BUILDER) build --file deploy/image/Dockerfile --tag $(IMAGE):$(VERSION) \
+		--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
+		$(IMAGE_FLAGS) $(IMAGE_CONTEXT)
 
 GPU_KIT := build/gpu-kit
 

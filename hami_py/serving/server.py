@@ -7,6 +7,7 @@ connections stay. So a rotation needs no restart and cuts off no client.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import tempfile
@@ -22,6 +23,8 @@ from hami_py.errors import StateError
 from hami_py.serving.connections import Connections, Limits, limited
 
 __all__ = ["Listen", "Server", "Tls"]
+
+_log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 120
 """Longer than the API server and kube-scheduler keep an idle connection (90 s), so that the client
@@ -87,12 +90,15 @@ class Server:
         config = _config(app, limited(_http_protocol(), self._connections))
         self._socket = _bind(listen, config.backlog, has_tls=tls is not None)
         self.port: int = self._socket.getsockname()[1]
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        self._where = f"{host}:{self.port}"
         self._server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
         """Begins to answer."""
         self.thread.start()
+        _log.info("listening on %s", self._where)
 
     def stop(self) -> None:
         """Answers the requests that have arrived, and ends.
@@ -110,6 +116,7 @@ class Server:
         if self.thread.is_alive():
             self.thread.join(_DRAIN_S + 5)
         self._socket.close()
+        _log.info("no longer listening on %s", self._where)
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
@@ -136,6 +143,8 @@ def _config(app: ASGIApp, http: str | type[asyncio.Protocol]) -> uvicorn.Config:
         app,
         http=http,
         log_config=None,
+        # Its lines about the start and the end come from a logger called uvicorn.error.
+        log_level=logging.WARNING,
         access_log=False,
         server_header=False,
         date_header=False,

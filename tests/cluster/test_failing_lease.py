@@ -63,7 +63,7 @@ def test_a_paused_leader_binds_nothing_beside_the_next(
         cluster.scheduler.pause()
         take(api, "other_c0ffee")
         made = api.create(PODS, failing.pod("theirs", 5_000, schedulerName=NOBODY))
-        assert "the previous holder may still be binding" in failing.bind(second, made, "a")
+        assert "the previous one may still be binding" in failing.bind(second, made, "a")
         waiting.until(lambda: failing.bind(second, made, "a") == "", "the next holder binds")
 
         api.create(PODS, failing.pod("late", 4_000))

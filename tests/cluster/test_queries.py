@@ -42,7 +42,7 @@ def test_explain_what_if_snapshot_and_replay_agree_and_change_nothing(
     """Runs each command as a user does, against one cluster: their answers must agree."""
     there = ("--kubeconfig", cluster.kubeconfig)
 
-    waits = hami("explain", "pod", "three", *there)
+    waits = hami("explain", "pod", "three", "--all", *there)
     assert waits.returncode == 0, waits.stderr
     assert "pod default/three waits for a node" in waits.stdout
     assert "4000 MiB" in waits.stdout

@@ -227,7 +227,7 @@ def test_a_write_after_its_deadline_does_not_overlap_the_next_leaders() -> None:
 
     stand.meanwhile = meanwhile
     assert "try again later" in stand.bind(old, first, "n0")
-    assert any("the previous holder may still be binding" in error for error in errors)
+    assert any("the previous one may still be binding" in error for error in errors)
     assert stand.given(first) == "GPU-n0-0"
     assert stand.given(second) is None
 

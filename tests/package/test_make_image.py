@@ -38,13 +38,17 @@ def put(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def make(programs: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def make(programs: Path, *more: str, has_wheel: bool = True) -> subprocess.CompletedProcess[str]:
     """`make image` of the wheel that is in dist/, in a context of its own."""
     make = shutil.which("make")
     assert make
     context = programs.parent / "context"
     return subprocess.run(
-        [make, "--old-file=wheel", "image", "UV=true", f"IMAGE_CONTEXT={context}", *more],
+        [
+            make,
+            *(["--old-file=wheel"] if has_wheel else []),
+            *("image", "UV=true", f"IMAGE_CONTEXT={context}", *more),
+        ],
         cwd=ROOT,
         env={"PATH": str(programs), "HOME": str(programs.parent)},
         capture_output=True,
@@ -78,8 +82,9 @@ def test_its_default_name_is_that_of_deploy(programs: Path) -> None:
     assert called[called.index("--tag") + 1] == f"docker.io/library/hami-py:{TAG}"
 
 
-def test_a_missing_builder_is_reported(programs: Path) -> None:
+def test_a_missing_builder_is_reported_before_the_wheel_is_built(programs: Path) -> None:
+    """The wheel took minutes, and then there was no image."""
     put(programs, "docker", SILENT)
-    done = make(programs)
+    done = make(programs, has_wheel=False)
     assert done.returncode != 0
-    assert "missing: docker, podman, nerdctl or buildah" in done.stderr
+    assert done.stderr.startswith("missing: docker, podman, nerdctl or buildah")

@@ -25,6 +25,9 @@ __all__ = ["explain", "replay", "snapshot", "what_if"]
 
 _READ_S = 30.0
 
+_MOST_NODES = 20
+"""The nodes that `explain` shows without ``--all``."""
+
 _CHECKED = (
     "checked: cards, cordons, taints, node selectors and node affinity; not checked: CPUs, memory, "
     "ports, volumes, spreading, affinity to pods"
@@ -50,6 +53,7 @@ def explain() -> None:
 @explain.command("pod", short_help="Show the nodes that fit a pod, and why others do not.")
 @click.argument("name")
 @click.option("--namespace", "-n", default="default", show_default=True)
+@click.option("--all", "shows_all", is_flag=True, help="Show all nodes, and each of their cards.")
 @settings_option
 @_json_option
 @api_server_options
@@ -57,6 +61,7 @@ def explain_pod(
     *,
     name: str,
     namespace: str,
+    shows_all: bool,
     settings_file: Path | None,
     as_json: bool,
     kubeconfig: Path | None,
@@ -64,6 +69,7 @@ def explain_pod(
 ) -> None:
     """Show which nodes have cards for a pod, and why the others do not fit.
 
+    The best 20 nodes are shown, without their cards, unless --all is given.
     The extender's allocator answers, for the cluster as the API server reports it now. Cards that a
     running extender holds for other pods count as free. A pod that has its cards already is judged
     as if it had none. Cordons, taints, node selectors and node affinity are checked as well; other
@@ -100,7 +106,7 @@ def explain_pod(
             click.echo(f"no scheduler tries it while it has these scheduling gates: {gates}")
         if pod.unscheduled and pod.unscheduled.message:
             click.echo(f"kube-scheduler's message: {legible(pod.unscheduled.message)}")
-    _write_views(views)
+    _write_views(views, shows_all=shows_all)
     if bare:
         click.echo(f"nodes without cards, not shown: {len(bare)}")
     click.echo(_CHECKED)
@@ -208,26 +214,34 @@ def _report_left_out(view: ClusterView) -> None:
         )
 
 
-def _write_views(views: Sequence[NodeView]) -> None:
+def _write_views(views: Sequence[NodeView], *, shows_all: bool) -> None:
     if not views:
         click.echo("no node has cards")
         return
     from hami_py.model import legible  # noqa: PLC0415
 
     lines = [("NODE", "FITS", "SCORE/100", "WHY")]
-    for view in views:
+    for view in views if shows_all else views[:_MOST_NODES]:
         score = "" if view.score is None else str(view.score)
         why = "" if view.reason is None else legible(view.reason)
         lines.append((view.node, "yes" if view.fits else "no", score, why))
     for line in align(lines):
         click.echo(line)
+    hidden = 0
     for view in views:
         for card in view.cards:
+            if not shows_all and not card.also_on:
+                hidden += 1
+                continue
             reasons = [each.reason for each in card.containers if each.reason]
             free = f"{card.free_mib} MiB, {card.free_cores} percent, {card.free_slots} slots free"
             also = [f"node {node} reports this card, too" for node in card.also_on]
             parts = [f"{view.node} card {card.index} {card.uuid}: {free}", *reasons, *also]
             click.echo("; ".join(parts))
+    more = 0 if shows_all else max(0, len(views) - _MOST_NODES)
+    counts = [f"{count} {what}" for count, what in ((more, "nodes"), (hidden, "cards")) if count]
+    if counts:
+        click.echo(f"not shown without --all: {', '.join(counts)}")
 
 
 def _write_placements(

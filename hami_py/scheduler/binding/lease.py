@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from math import ceil
 from typing import Annotated, TypeAlias
 from urllib.parse import quote
 
@@ -85,6 +86,8 @@ class Lease:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] | None = None,
     ) -> None:
+        # Errors are shown on pods, whose authors know no API paths.
+        self._called = f"kube-scheduler's lease {'/'.join(name)}"
         namespace, lease = (quote(part, safe="") for part in name)
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease}"
         self._server = server
@@ -195,10 +198,10 @@ class Lease:
             if abs(self._measure_ahead() - self._ahead_s) < _SET_S:
                 held_s = max(held_s, noted_s - lasts_s)
         if held_s < self._wait_s:
-            raise self._unavailable(
-                f"kube-scheduler is known to have held it for {held_s:.1f} s, and for "
-                f"{self._wait_s:g} s the previous holder may still be binding",
-                "try again in a moment",
+            raise Unavailable(
+                "a new scheduler has just taken over",
+                "the previous one may still be binding",
+                f"the pod is tried again in {ceil(self._wait_s - held_s)} s",
             )
         return spec.tenure
 
@@ -207,4 +210,4 @@ class Lease:
         return self._wall_s() - self._clock_ns() / 1e9 if self._wall_s is not None else 0.0
 
     def _unavailable(self, why: str, fix: str) -> Unavailable:
-        return Unavailable(self._path, why, fix)
+        return Unavailable(self._called, why, fix)

@@ -136,7 +136,7 @@ def test_the_lease_may_be_lost_between_the_reservation_and_the_write(answers: bo
 
     server.before, server.after = lost, unanswered
     assert (one.bind("p", "a") == "") is answers
-    assert all("the previous holder may still be binding" in each for each in said)
+    assert all("the previous one may still be binding" in each for each in said)
     other.now_s = 105.0
     assert "the watch has not yet reported that pod ml/p is bound" in other.bind("next", "a")
     other.told("p")

@@ -30,11 +30,11 @@ def test_the_next_holder_waits_for_writes_of_the_previous_one() -> None:
 
     server.before = slow
     assert one.bind("first", "a") == ""
-    assert "the previous holder may still be binding" in said[0]
+    assert "the previous one may still be binding" in said[0]
     assert given(server) == 9_000
     # Of a lease that is seen to change, what counts is when it was seen.
     other.now_s = 106.5
-    assert "the previous holder may still be binding" in other.bind("second", "a")
+    assert "the previous one may still be binding" in other.bind("second", "a")
     other.now_s = 107.5
     # The watch may be late; the API server is asked.
     assert "the watch has not yet reported that pod ml/first is bound" in other.bind("second", "a")
@@ -89,7 +89,7 @@ def test_a_replica_that_acquires_the_lease_again_lists_the_node_again() -> None:
     server.take("other", 100.0)
     server.take("one", 100.0)
     one.now_s = 100.1
-    assert "the previous holder may still be binding" in one.bind("late", "a")
+    assert "the previous one may still be binding" in one.bind("late", "a")
     # By another replica.
     bound = server.pods["theirs"]
     bound["spec"]["nodeName"] = "a"

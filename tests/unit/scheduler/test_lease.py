@@ -23,7 +23,7 @@ def test_with_different_clocks_a_new_holder_waits_by_its_own() -> None:
     replica.now_s = 50.0
     replica.skew_s = -1_000.0
     replica.create("p", 1_000)
-    assert "the previous holder may still be binding" in replica.bind("p", "a")
+    assert "the previous one may still be binding" in replica.bind("p", "a")
     replica.now_s += Timing().handover_s
     assert replica.bind("p", "a") == ""
 
@@ -50,7 +50,7 @@ def test_the_time_of_another_host_is_not_compared_with_ours(is_here: bool) -> No
         said = small.bind("p", "a")
     finally:
         scheduler.stop()
-    assert ("the previous holder may still be binding" in said) is not is_here
+    assert ("the previous one may still be binding" in said) is not is_here
     assert given(server) == (1_000 if is_here else 0)
 
 
@@ -63,7 +63,7 @@ def test_a_changed_clock_makes_no_replica_the_holder_for_long(then_s: float, now
     server.take("one", replica.now_s + then_s)
     replica.skew_s = now_s
     replica.create("p", 1_000)
-    assert "the previous holder may still be binding" in replica.bind("p", "a")
+    assert "the previous one may still be binding" in replica.bind("p", "a")
     assert given(server) == 0
     replica.now_s += Timing().handover_s
     assert replica.bind("p", "a") == ""
@@ -81,12 +81,22 @@ def test_the_wait_counts_from_the_end_of_the_read() -> None:
         server.looking = lambda: None
 
     server.looking = slow
-    assert "the previous holder may still be binding" in replica.bind("p", "a")
+    assert "the previous one may still be binding" in replica.bind("p", "a")
     replica.now_s = 52.0 + Timing().handover_s - 0.5
-    assert "the previous holder may still be binding" in replica.bind("p", "a")
+    assert "the previous one may still be binding" in replica.bind("p", "a")
     assert given(server) == 0
     replica.now_s += 0.5
     assert replica.bind("p", "a") == ""
+
+
+def test_the_author_of_a_pod_reads_no_api_path_while_a_new_leader_waits() -> None:
+    replica = Replica(Leases())
+    replica.now_s, replica.skew_s = 50.0, -1_000.0
+    replica.create("p", 1_000)
+    told = "a new scheduler has just taken over: the previous one may still be binding; the pod is "
+    assert replica.bind("p", "a") == f"{told}tried again in 5 s"
+    replica.now_s += 1.5
+    assert replica.bind("p", "a") == f"{told}tried again in 4 s"
 
 
 def test_a_replica_that_acquires_the_lease_again_waits_again() -> None:
@@ -97,7 +107,7 @@ def test_a_replica_that_acquires_the_lease_again_waits_again() -> None:
     server.take("other", 101.0)
     server.take("one", 110.0)
     replica.now_s = 110.5
-    assert "the previous holder may still be binding" in replica.bind("q", "a")
+    assert "the previous one may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
     replica.now_s += Timing().handover_s
     assert replica.bind("q", "a") == ""
@@ -160,12 +170,12 @@ def test_each_field_that_shows_another_holder_restarts_the_wait(change: Object) 
     server = Leases()
     server.more = {"acquireTime": None}
     replica = leader(server, "p", "q")
-    assert "the previous holder may still be binding" in replica.bind("p", "a")
+    assert "the previous one may still be binding" in replica.bind("p", "a")
     replica.now_s = 110.0
     assert replica.bind("p", "a") == ""
     server.more = {**server.more, **change}
     replica.now_s = 110.5
-    assert "the previous holder may still be binding" in replica.bind("q", "a")
+    assert "the previous one may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
 
 
@@ -181,7 +191,7 @@ def test_a_recreated_lease_is_another_lease() -> None:
     for _ in range(2):
         assert "it was deleted" in replica.bind("q", "a")
     server.taken_s = TAKEN_AT_S + 120.0
-    assert "the previous holder may still be binding" in replica.bind("q", "a")
+    assert "the previous one may still be binding" in replica.bind("q", "a")
     assert given(server) == 1_000
     replica.now_s += Timing().handover_s
     assert replica.bind("q", "a") == ""
@@ -193,7 +203,7 @@ def test_an_acquisition_may_take_as_long_as_the_lease_lasts() -> None:
     replica = Replica(server)
     replica.now_s = LASTS_S + Timing().handover_s - 0.5
     replica.create("p", 1_000)
-    assert "the previous holder may still be binding" in replica.bind("p", "a")
+    assert "the previous one may still be binding" in replica.bind("p", "a")
     replica.now_s += 0.6
     assert replica.bind("p", "a") == ""
 

@@ -297,7 +297,7 @@ def test_a_list_under_another_lease_does_not_count() -> None:
     theirs(server, "p0001", "uid-p1")["spec"]["nodeName"] = "b"
     server.take("one", replica.now_s)
     replica.now_s += 0.1
-    assert "the previous holder may still be binding" in replica.bind("new", "a")
+    assert "the previous one may still be binding" in replica.bind("new", "a")
     replica.now_s += Timing().handover_s
     assert PATH in replica.bind("new", "a")
     goes_on(replica)

@@ -243,6 +243,32 @@ def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str, there: Server | None
     return done
 
 
+def test_explain_shows_a_summary_of_a_large_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It showed each card of each node: thousands of lines."""
+    names = [f"n{number:02}" for number in range(30)]
+    there = Server(nodes=[node(name) for name in names], pods=[pod("p")], resourcequotas=[])
+    command = ["explain", "pod", "p", "-n", "ml"]
+    short = asked(monkeypatch, *command, there=there).stdout.splitlines()
+    assert [line.split()[0] for line in short if line.startswith("n") and " yes " in line] == (
+        names[:20]
+    )
+    assert "not shown without --all: 10 nodes, 30 cards" in short
+    assert not any("GPU-" in line for line in short)
+    whole = asked(monkeypatch, *command, "--all", there=there).stdout.splitlines()
+    assert [line.split()[0] for line in whole if " yes " in line] == names
+    assert sum("GPU-" in line for line in whole) == 30
+    assert not any("--all" in line for line in whole)
+
+
+def test_explain_shows_a_card_that_another_node_reports_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = node("a")["metadata"]["annotations"][pods.annotations.CARDS]
+    there = Server(nodes=[node("a"), node("b", written)], pods=[pod("p")], resourcequotas=[])
+    lines = asked(monkeypatch, "explain", "pod", "p", "-n", "ml", there=there).stdout
+    assert "node b reports this card, too" in lines
+
+
 def said(done: Result) -> list[str]:
     return [line for line in done.stderr.splitlines() if line.startswith("hami: left out: ")]
 
@@ -296,7 +322,8 @@ def test_explain_shows_the_pod_s_cards_and_counts_without_them(
         ("free", "train has GPU-a on a: 6000 MiB, no limit on its time"),
         ("limited", "train has GPU-b on b: 6000 MiB, 30 percent of its time"),
     ):
-        lines = asked(monkeypatch, "explain", "pod", name, "-n", "ml", there=there).stdout
+        command = ["explain", "pod", name, "-n", "ml", "--all"]
+        lines = asked(monkeypatch, *command, there=there).stdout
         assert lines.splitlines()[:2] == [has, without]
         on = has.split()[4].rstrip(":")
         assert f"{on} card 0 GPU-{on}: 10000 MiB, 100 percent, " in lines

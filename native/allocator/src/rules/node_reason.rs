@@ -90,7 +90,7 @@ impl fmt::Display for NodeReason {
         match self {
             Self::NoCards => f.write_str("no cards are registered"),
             Self::Mode(mode) => {
-                write!(f, "its mode is {mode}, another is requested")
+                write!(f, "it has another mode ({mode}) than the pod requests")
             }
             Self::WholeOnly => f.write_str("it allocates whole cards only (mode exclusive)"),
             Self::Cards { container: (_, 1), tally } => tally.fmt(f),

@@ -131,14 +131,14 @@ fn modes() {
         with_card_request(pod("a", &[app(1, 1, 0)]), card_request)
     };
     let said = reserve(&mut of(Mode::Mps), &requests(Sharing::HamiCore)).unwrap_err();
-    assert_eq!(said, "its mode is mps, another is requested");
+    assert_eq!(said, "it has another mode (mps) than the pod requests");
     let said = reserve(&mut of(Mode::Mps), &requests(Sharing::Mig)).unwrap_err();
-    assert_eq!(said, "its mode is mps, another is requested");
+    assert_eq!(said, "it has another mode (mps) than the pod requests");
     assert!(reserve(&mut of(Mode::Mps), &requests(Sharing::Mps)).is_ok());
     for mode in [Mode::Full, Mode::Memory, Mode::Share, Mode::Topology] {
         assert!(reserve(&mut of(mode), &requests(Sharing::HamiCore)).is_ok(), "{mode}");
         let said = reserve(&mut of(mode), &requests(Sharing::Mps)).unwrap_err();
-        assert_eq!(said, format!("its mode is {mode}, another is requested"));
+        assert_eq!(said, format!("it has another mode ({mode}) than the pod requests"));
     }
 }
 
