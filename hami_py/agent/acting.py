@@ -147,7 +147,9 @@ class Acting:
     def _plugin(self) -> Registration:
         paths = self._settings.paths
         installed = library.install(self._settings.library, paths.libraries)
-        answers = Answers(paths, installed, self._settings.strategy)
+        # If the webhook mounts the library, the variables that it sets are the limits.
+        mounts_slot = not self._settings.pods.library_directory
+        answers = Answers(paths, installed, self._settings.strategy, mounts_slot)
         self._handlers = Preparation(self._settings, self._state, answers, self._holds)
         resource = self._settings.pods.profiles[0].gpu
         return Registration(paths.device_plugins, resource, self._devices, self._handlers)

@@ -177,6 +177,9 @@ class NodeState:
         Raises:
             StateError: it cannot be created.
         """
+        if not entry.library:
+            # The webhook mounts the library, and the variables are the limits.
+            return
         untimed = self._settings.core_policy == "disable"
         rows = limit_rows(
             [replace_fields(card, cores=0) if untimed else card for card in entry.cards],

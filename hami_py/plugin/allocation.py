@@ -35,6 +35,9 @@ _VOLUME_ROOT = Path("/var/run/nvidia-container-devices")
 _PRELOAD = Path("/etc/ld.so.preload")
 _NAME_BYTES = 8
 
+_SLOT = "hami.io/slot"
+"""An annotation of the container, for the kubelet's record."""
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -44,25 +47,24 @@ class Answers:
         paths: the node's directories.
         library: the installed library for new containers, as a path on the node.
         strategy: how the cards are named for the container runtime.
+        mounts_slot: False = the webhook mounts the library, and the container has no slot.
     """
 
     paths: Paths
     library: Path
     strategy: Strategy
+    mounts_slot: bool = True
 
     def container(self, ids: Sequence[str]) -> api.ContainerAllocateResponse:
         """The answer for one container."""
         cards = sorted({*cards_of(ids)})
         name = secrets.token_hex(_NAME_BYTES)
-        answer = api.ContainerAllocateResponse(
-            mounts=[
-                *(
-                    _mount(bind.source, bind.target, read_only=bind.read_only)
-                    for bind in slot.binds(self.paths.slots / name, self.library, library.INSIDE)
-                ),
-                _mount(library.preload_file(self.library), _PRELOAD),
-            ]
-        )
+        answer = api.ContainerAllocateResponse(annotations={_SLOT: name})
+        if self.mounts_slot:
+            binds = slot.binds(self.paths.slots / name, self.library, library.INSIDE)
+            for bind in binds:
+                answer.mounts.append(_mount(bind.source, bind.target, read_only=bind.read_only))
+            answer.mounts.append(_mount(library.preload_file(self.library), _PRELOAD))
         names = [f"{CDI_KIND}={card}" for card in cards]
         if self.strategy.startswith("cdi"):
             # Many images have "all" there, and NVIDIA's runtime would add all cards.
@@ -80,17 +82,18 @@ class Answers:
         return answer
 
 
-def slot_of(answer: api.ContainerAllocateResponse, paths: Paths) -> tuple[str, str] | None:
-    """The name of the slot and the library that an answer mounts; None = it is not ours."""
-    slots, installed = str(paths.slots), ""
-    name = None
-    for mount in answer.mounts:
-        directory, _, last = mount.host_path.rpartition("/")
-        if mount.container_path == str(library.INSIDE) and directory == slots:
-            name = last
-        elif mount.container_path == str(library.INSIDE / LIBRARY_NAME):
-            installed = mount.host_path
-    return (name, installed) if name else None
+def slot_of(answer: api.ContainerAllocateResponse) -> tuple[str, str] | None:
+    """The name of the slot of an answer, and the library that it mounts; None = it is not ours.
+
+    Without a mounted library, the second is an empty text.
+    """
+    name = answer.annotations.get(_SLOT)
+    installed = [
+        mount.host_path
+        for mount in answer.mounts
+        if mount.container_path == str(library.INSIDE / LIBRARY_NAME)
+    ]
+    return (name, installed[0] if installed else "") if name else None
 
 
 def _mount(source: Path, target: Path, *, read_only: bool = True) -> api.Mount:

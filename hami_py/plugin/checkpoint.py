@@ -8,7 +8,6 @@ The kubelet replaces the file as a whole, so a reader never sees a part of it.
 """
 
 import base64
-from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
@@ -51,26 +50,20 @@ def read_records(paths: Paths, resource: str) -> list[DeviceRecord]:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         fix = "check the kubelet's version and the agent's rights"
         raise StateError(f"the kubelet's record {paths.checkpoint}", str(error), fix) from error
-    slots = _slots(paths)
     found = []
     for entry in entries:
-        ours = slots(entry.answer or "") if entry.resource == resource else None
+        ours = _slot(entry.answer or "") if entry.resource == resource else None
         if ours is not None:
             ids = frozenset(id for of_a_node in (entry.ids or {}).values() for id in of_a_node)
             found.append(DeviceRecord(entry.pod_uid, entry.container, ids, *ours))
     return found
 
 
-@lru_cache(maxsize=4)
-def _slots(paths: Paths) -> Callable[[str], tuple[str, str] | None]:
+@lru_cache(maxsize=4096)
+def _slot(answer: str) -> tuple[str, str] | None:
     """Decodes an answer once: the record has the answers of all containers, whenever one starts."""
-
-    @lru_cache(maxsize=4096)
-    def decoded(answer: str) -> tuple[str, str] | None:
-        try:
-            message = api.ContainerAllocateResponse.FromString(base64.b64decode(answer))
-        except (ValueError, DecodeError):
-            return None
-        return slot_of(message, paths)
-
-    return decoded
+    try:
+        message = api.ContainerAllocateResponse.FromString(base64.b64decode(answer))
+    except (ValueError, DecodeError):
+        return None
+    return slot_of(message)

@@ -70,7 +70,7 @@ def test_a_recorded_one_with_our_answers(paths: Paths) -> None:
         each["AllocResp"] = encoded(answers[-1])
     paths.checkpoint.write_text(json.dumps(content))
     pod = "709d5a94-28d9-4d25-8ae3-2cbfa1dc52c9"
-    slots = [slot[0] for answer in answers if (slot := slot_of(answer, paths))]
+    slots = [slot[0] for answer in answers if (slot := slot_of(answer))]
     assert read_records(paths, RESOURCE) == [
         DeviceRecord(pod, "init", frozenset(["GPU-a::0"]), slots[0], str(LIBRARY)),
         DeviceRecord(pod, "main", frozenset(["GPU-a::0"]), slots[1], str(LIBRARY)),
