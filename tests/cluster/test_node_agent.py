@@ -294,13 +294,20 @@ def test_a_pod_without_an_assignment_waits_at_its_start(cluster: WholeCluster) -
 def test_a_program_that_takes_a_card_without_requesting_one_is_reported(
     cluster: WholeCluster,
 ) -> None:
-    """NVIDIA's runtime gives a container the cards that its environment names."""
+    """NVIDIA's runtime gives a container the cards that its environment names.
+
+    The policy refuses that, but in namespaces with this label.
+    """
+    labels = {"hami.io/visible-devices": "allow"}
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "sees-all", "labels": labels}})
+    accounts = "/api/v1/namespaces/sees-all/serviceaccounts"
+    waiting.until(lambda: cluster.api.list(accounts), "its account exists")
     uuid = cluster.gpu.uuids()[0]
-    container = Limited("takes", 1, 1).pod(f"{' '.join(PROGRAM)} hold 1024 < /dev/zero")
-    (inside,) = container["spec"]["containers"]
+    pod = Limited("takes", 1, 1).pod(f"{' '.join(PROGRAM)} hold 1024 < /dev/zero")
+    (inside,) = pod["spec"]["containers"]
     inside["resources"] = {}
     inside["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuid}]
-    cluster.api.create(PODS, container)
+    cluster.api.create("/api/v1/namespaces/sees-all/pods", pod)
     message = event(cluster, "UsesUnallocatedCard", "takes")
     assert uuid in message
-    delete(cluster, "takes")
+    cluster.api.delete("/api/v1/namespaces/sees-all")
