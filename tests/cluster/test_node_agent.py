@@ -303,7 +303,7 @@ def test_a_program_that_takes_a_card_without_requesting_one_is_reported(
     accounts = "/api/v1/namespaces/sees-all/serviceaccounts"
     waiting.until(lambda: cluster.api.list(accounts), "its account exists")
     uuid = cluster.gpu.uuids()[0]
-    pod = Limited("takes", 1, 1).pod(f"{' '.join(PROGRAM)} hold 1024 < /dev/zero")
+    pod = Limited("takes", 1, 1).pod(f"sleep infinity | {' '.join(PROGRAM)} hold 1024")
     (inside,) = pod["spec"]["containers"]
     inside["resources"] = {}
     inside["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuid}]
