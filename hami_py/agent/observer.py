@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py.agent.pods import reference
@@ -17,9 +18,9 @@ from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
 from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
-from hami_py.gpu.sweep import identity_of
+from hami_py.gpu.sweep import identity_of, look
 from hami_py.kube import Event, Reference
-from hami_py.node.drift import Finding, Kind, Observed, findings, unexplained_bytes
+from hami_py.node.drift import Finding, Kind, MemberKey, Observed, findings, unexplained_bytes
 from hami_py.node.image_preload import image_preload
 from hami_py.node.processes import pod_of
 
@@ -39,6 +40,16 @@ _RETRY_S = 5.0
 
 _SHOWN = 100
 """Characters of a command line in a message."""
+
+
+@dataclass(frozen=True)
+class _Process:
+    """What is known of a process; the fields are those of ``Observed``."""
+
+    start_time: int
+    pod: str | None
+    member: MemberKey | None
+    command: str
 
 
 class Observer:
@@ -64,6 +75,7 @@ class Observer:
         self._state, self._write, self._node, self._changed = state, write, node, changed
         self._period_s = period_s
         self._seen: Counter[tuple[Kind, str, int]] = Counter()
+        self._known: dict[int, _Process] = {}
         # The pods whose image was looked at.
         self._asked: set[str] = set()
         self._stopping = threading.Event()
@@ -93,7 +105,13 @@ class Observer:
 
     def look(self, processes: list[CardProcess]) -> None:
         """Compare these processes with what is allocated."""
-        self.observed = [seen for each in processes if (seen := _observed(each)) is not None]
+        known = {each.pid: _observed(each, self._known) for each in processes}
+        self._known = {pid: found for pid, found in known.items() if found is not None}
+        self.observed = [
+            Observed(each.card, each.pid, each.memory or 0, of.pod, of.member, of.command)
+            for each in processes
+            if (of := self._known.get(each.pid)) is not None
+        ]
         entries = list(self._state.ledger.entries.values())
         members = {}
         on_cards = {each.pod for each in self.observed}
@@ -148,8 +166,17 @@ class Observer:
             self._changed()
 
 
-def _observed(process: CardProcess) -> Observed | None:
-    """The process with what ``/proc`` shows of it; None if it has ended."""
+def _observed(process: CardProcess, known: Mapping[int, _Process]) -> _Process | None:
+    """What ``/proc`` shows of a process; None if it has ended.
+
+    It is read once for each process, because nothing of it changes.
+    """
+    seen = look(process.pid)
+    if seen is None:
+        return None
+    before = known.get(process.pid)
+    if before is not None and before.start_time == seen.start_time:
+        return before
     here = Path(f"/proc/{process.pid}")
     try:
         cgroups = (here / "cgroup").read_text(errors="replace")
@@ -161,4 +188,4 @@ def _observed(process: CardProcess) -> Observed | None:
     if identity is not None and identity.namespace is not None:
         member = (identity.pid_in_namespace, identity.namespace.inode)
     shown = "".join(each if each.isprintable() else "?" for each in command.strip()[:_SHOWN])
-    return Observed(process.card, process.pid, process.memory or 0, pod_of(cgroups), member, shown)
+    return _Process(seen.start_time, pod_of(cgroups), member, shown)

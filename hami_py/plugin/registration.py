@@ -40,7 +40,7 @@ _NVIDIA = "nvidia-gpu.sock"
 _CONFLICT_S = 1.0
 """How often to look for it."""
 
-_POLL_S = 0.02
+_POLL_S = 0.05
 """A restarted kubelet opens its socket a fraction of a second before it admits pods."""
 
 _REGISTER_S = 5.0
