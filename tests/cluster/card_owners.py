@@ -14,12 +14,15 @@ they run. A program's group is `<pod UID>/<container>`.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from cluster import waiting
 from cluster.api import Object
 from cluster.gpu_pods import GPU, checkpoint
 from cluster.node import Node
 from cluster.node_gpu import NodeGpu
+from cluster.whole import WholeCluster
 
 MIB = 1 << 20
 
@@ -68,7 +71,9 @@ def recorded(node: Node) -> dict[Container, list[str]]:
 
 def ledger(node: Node) -> Allocations:
     """What the node agent has allocated."""
-    lines = (node.root / "var/lib/hami/ledger.json").read_text().splitlines()
+    file = node.root / "var/lib/hami/ledger.json"
+    # It is written when the first container starts.
+    lines = file.read_text().splitlines() if file.exists() else ()
     return {
         Container(entry["pod"]["uid"], entry["container"]): _amounts(entry["cards"])
         for entry in (json.loads(lines[1])["entries"] if lines else ())
@@ -90,6 +95,33 @@ def held(gpu: NodeGpu) -> dict[Container, dict[str, int]]:
                 container = Container(*group.split("/"))
                 found[container][card["uuid"]] = holding["occupied"]["peak"]
     return dict(found)
+
+
+def check_agreement(cluster: WholeCluster, pods: Iterable[Object]) -> None:
+    """Check that all four name the same cards, and that each container has all of its memory."""
+    wanted = assigned(pods)
+    limits = {
+        container: {card: amount.memory_mib * MIB for card, amount in cards.items()}
+        for container, cards in wanted.items()
+    }
+
+    other: dict[Container, object] = {}
+
+    def have_filled() -> bool:
+        found = held(cluster.gpu)
+        other.clear()
+        for container, limit in limits.items():
+            if found.get(container) != limit:
+                other[container] = (limit, found.get(container))
+        return not other
+
+    with suppress(TimeoutError):
+        waiting.until(have_filled, "each container has all memory of its cards")
+    assert not other, "limits of containers, and what they have held"
+    devices = recorded(cluster.node)
+    for container, cards in wanted.items():
+        assert devices[container] == sorted(cards), container
+    assert ledger(cluster.node) == wanted
 
 
 def ended(pods: Iterable[Object]) -> set[Container]:

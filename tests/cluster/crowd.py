@@ -5,7 +5,7 @@ A container's program takes all the memory that it gets on each of its cards, an
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster import images, objects, waiting
 from cluster.api import Object
@@ -68,6 +68,13 @@ CROWD: Kinds = (
     Kind("sidecar", 6, Size(3072, 5), sidecar=Size(2048, 5)),
     Kind("small", 44, Size(1024, 5)),
     Kind("usual", 28, Size(3072, 5)),
+)
+
+
+#: The same without large parts of a card's time. Each pod of these fits on some card, wherever the
+#: others are: one that is replaced finds room.
+STEADY: Kinds = tuple(
+    replace(kind, main=replace(kind.main, cores=min(kind.main.cores, 10))) for kind in CROWD
 )
 
 

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 #: Seconds that killed processes may take to leave their cgroups.
@@ -47,11 +47,10 @@ class Leftovers:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _remove(folder: Path, address: str, cgroups: Sequence[Path]) -> None:
+def remove_cgroups(cgroups: Iterable[Path]) -> None:
+    """Remove cgroups, and all below them, as soon as their last processes have ended."""
     until = time.monotonic() + _DEADLINE
     for cgroup in cgroups:
-        # The cgroups of containers are below it; a directory can be removed after its last process
-        # has ended.
         for path in sorted([*cgroup.rglob("*"), cgroup], reverse=True):
             while path.is_dir():
                 try:
@@ -60,6 +59,11 @@ def _remove(folder: Path, address: str, cgroups: Sequence[Path]) -> None:
                     if time.monotonic() > until:
                         raise
                     time.sleep(0.05)
+
+
+def _remove(folder: Path, address: str, cgroups: Sequence[Path]) -> None:
+    remove_cgroups(cgroups)
+    until = time.monotonic() + _DEADLINE
     subprocess.run(
         ["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=False, capture_output=True
     )

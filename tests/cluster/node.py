@@ -23,7 +23,7 @@ from typing import Any
 from cluster import image_store, waiting
 from cluster.control_plane import ControlPlane
 from cluster.images import BUSYBOX, Image, busybox, write
-from cluster.leftovers import Leftovers
+from cluster.leftovers import Leftovers, remove_cgroups
 from cluster.objects import NODES
 from cluster.servers import Server, accepts_unix, free_ports
 
@@ -91,8 +91,7 @@ class Node:
             _make_cgroups(self._cgroup)
             self._enter_namespaces()
             self._start_containerd()
-            self.kubelet.start()
-            waiting.until(self._is_ready, f"node {self.name} is ready")
+            self._start_kubelet()
             undo.pop_all()
         return self
 
@@ -103,12 +102,30 @@ class Node:
         """Stop all that runs on the node, and take back what it changed."""
         self.kubelet.stop()
         self.containerd.stop()
-        if self._init is not None:
-            # unshare's child goes with it, and with that all processes of the namespace.
-            self._init.kill()
-            self._init.communicate(timeout=60.0)
-            self._init = None
+        self._kill_all()
         self._undo.close()
+
+    def crash(self) -> None:
+        """The power fails: all processes end, and with them all but the disk's files."""
+        for server in self.servers:
+            server.kill()
+        self._kill_all()
+        remove_cgroups(
+            path for cgroup in self.cgroups for path in cgroup.iterdir() if path.is_dir()
+        )
+        shutil.rmtree(self.folder / "ctd" / "state")
+
+    def boot(self) -> None:
+        """Start again after a crash."""
+        _make_cgroups(self._cgroup)
+        self._enter_namespaces()
+        self.containerd.start()
+        self._start_kubelet()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is on."""
+        return self._init is not None
 
     @property
     def root(self) -> Path:
@@ -135,6 +152,17 @@ class Node:
     def output(self, pod: str, container: str = "main", namespace: str = "default") -> str:
         """The output of a container of this pod."""
         return "".join(map(_output, self.log(pod, container, namespace).splitlines()))
+
+    def _kill_all(self) -> None:
+        if self._init is not None:
+            # unshare's child goes with it, and with that all processes of the namespace.
+            self._init.kill()
+            self._init.communicate(timeout=60.0)
+            self._init = None
+
+    def _start_kubelet(self) -> None:
+        self.kubelet.start()
+        waiting.until(self._is_ready, f"node {self.name} is ready")
 
     def _start_containerd(self) -> None:
         """Start it with the images, which are imported if no node has done so before."""

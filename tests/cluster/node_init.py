@@ -37,8 +37,9 @@ def prepare(folder: Path) -> None:
     mount("--make-rshared", "/")
     for place in ("var", "usr/libexec"):
         upper, work = (folder / "over" / place / part for part in ("upper", "work"))
-        upper.mkdir(parents=True)
-        work.mkdir()
+        # They are a disk: what was written stays when the node boots again.
+        upper.mkdir(parents=True, exist_ok=True)
+        work.mkdir(exist_ok=True)
         options = f"lowerdir=/{place},upperdir={upper},workdir={work}"
         mount("-t", "overlay", "-o", options, "overlay", f"/{place}")
     mount("-t", "tmpfs", "tmpfs", "/run")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from cluster import audit_log, card_owners, crowd, waiting
+from cluster import audit_log, card_owners, crowd
 from cluster.api import Object
-from cluster.card_owners import MIB
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
 from cluster.limited_pods import Limited, install, running
@@ -42,7 +41,7 @@ def test_a_hundred_pods_at_once_get_their_cards(cluster: WholeCluster, round: in
     crowd.create(cluster)
     pods = crowd.running(cluster, look=never_over)
     assert len(cluster.api.list(PODS)) == len(pods), "no pod has failed"
-    check_owners(cluster, pods)
+    card_owners.check_agreement(cluster, pods)
     check_writes(cluster, pods)
     crowd.delete(cluster)
     check_nothing_remains(cluster)
@@ -51,25 +50,6 @@ def test_a_hundred_pods_at_once_get_their_cards(cluster: WholeCluster, round: in
 def never_over(pods: list[Object]) -> None:
     """At each look, no card is over-allocated."""
     card_owners.check_sums(card_owners.assigned(pods), card_owners.ended(pods))
-
-
-def check_owners(cluster: WholeCluster, pods: list[Object]) -> None:
-    """Scheduler, kubelet, node agent and driver name the same cards, and no limit is exceeded."""
-    assigned = card_owners.assigned(pods)
-    recorded = card_owners.recorded(cluster.node)
-    limits = {
-        container: {card: amount.memory_mib * MIB for card, amount in cards.items()}
-        for container, cards in assigned.items()
-    }
-
-    def has_filled() -> bool:
-        held = card_owners.held(cluster.gpu)
-        return all(held.get(container) == limit for container, limit in limits.items())
-
-    waiting.until(has_filled, "each container has all memory of its cards, and not more")
-    for container, cards in assigned.items():
-        assert recorded[container] == sorted(cards), container
-    assert card_owners.ledger(cluster.node) == assigned
 
 
 def check_writes(cluster: WholeCluster, pods: list[Object]) -> None:

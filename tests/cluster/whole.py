@@ -111,6 +111,13 @@ class WholeCluster:
     def __exit__(self, *unused: object) -> None:
         self._undo.close()
 
+    def reboot(self) -> None:
+        """The power of the node fails, and comes back."""
+        self.gpu.server.kill()
+        self.node.crash()
+        self.node.boot()
+        self.gpu.start(self.node)
+
     def apply(self, folder: Path = DEPLOY) -> str:
         """`kubectl apply -k`, of deploy/ or of a folder that has more."""
         return apply(self.control_plane, folder)
