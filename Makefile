@@ -21,7 +21,7 @@ GLIBC := 2.17
 STUB := build/stub
 # Of the extension module and the stub (Cargo.toml); what is measured is the release's.
 PROFILE := testing
-bench bench-scheduler: PROFILE := release
+bench bench-scheduler bench-node: PROFILE := release
 
 # Two test processes (tests/support/parallel.py); more arguments for pytest are given by `make test ARGS="-k name"`.
 ARGS :=
@@ -190,6 +190,11 @@ bench-scheduler: build test-cluster-tools ## the same of the control plane: a la
 	@$(call provide,taskset,util-linux)
 	@cargo build --quiet --release --package hami-allocator --example scale
 	@PYTHONPATH=tests $(PYTHON) -m bench scheduler
+
+.PHONY: bench-node
+bench-node: build wheel test-cluster-tools ## the same of the node agent: a real node, with hami and without; 20 minutes, needs root
+	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make bench-node as root" >&2; exit 1; }
+	@PYTHONPATH=tests $(PYTHON) -m bench node
 
 .PHONY: wheel
 wheel: interposer ## one wheel for every CPython from 3.10, in dist/

@@ -1,14 +1,14 @@
-"""`make bench` and `make bench-scheduler`: the numbers of docs/results, measured again.
+"""`make bench` and `make bench-*`: the numbers of docs/results, measured again.
 
-python -m bench [calls] [share] [scheduler]         all, or only these
+python -m bench [calls] [share] [scheduler] [node]         all, or only these
 """
 
 import argparse
 import sys
 
-from bench import calls, scheduler, share
+from bench import calls, node, scheduler, share
 
-SUITES = {"calls": calls.main, "share": share.main, "scheduler": scheduler.main}
+SUITES = {"calls": calls.main, "share": share.main, "scheduler": scheduler.main, "node": node.main}
 
 
 def main() -> int:

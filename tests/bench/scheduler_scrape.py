@@ -7,7 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from bench.results import Row
-from bench.scheduler_rows import percentile, row
+from bench.rows import percentile
+from bench.scheduler_rows import row
 from bench.scheduler_state import KINDS, Size, fill, node_name, request
 from hami_py._native import Allocator
 from hami_py.model.pods import wire

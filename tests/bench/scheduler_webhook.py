@@ -7,9 +7,10 @@ import msgspec
 
 from bench.http_client import connections, in_turn
 from bench.results import Row
+from bench.rows import percentile
 from bench.scheduler_cluster import control_plane
 from bench.scheduler_programs import webhook
-from bench.scheduler_rows import percentile, row
+from bench.scheduler_rows import row
 from cluster import admission, recordings
 from cluster.control_plane import ControlPlane
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,9 @@ from cluster.objects import PODS
 
 if TYPE_CHECKING:
     from cluster.control_plane import ControlPlane
+
+#: What the names of hami's users begin with.
+HAMI = "system:serviceaccount:hami-system:"
 
 _LOG = "audit.log"
 
@@ -61,7 +65,12 @@ def flags(folder: Path) -> dict[str, object]:
 
 
 def _writes(folder: Path) -> list[Write]:
-    """All writes so far, in their order, once those that were begun have been answered."""
+    """All writes so far, in their order."""
+    return [_write(event) for event in _answered(folder)]
+
+
+def _answered(folder: Path) -> list[Object]:
+    """The answers to all writes so far, once those that were begun have been answered."""
 
     def look() -> list[Object] | None:
         # The last line may be half written.
@@ -71,7 +80,19 @@ def _writes(folder: Path) -> list[Write]:
         begun = {event["auditID"] for event in events}
         return answered if begun == {event["auditID"] for event in answered} else None
 
-    return [_write(event) for event in waiting.until(look, "all writes to pods are answered")]
+    return waiting.until(look, "all writes to pods are answered")
+
+
+def bound_at(cluster: ControlPlane) -> dict[str, float]:
+    """When the API server had bound each pod, in seconds of the wall clock."""
+    return {
+        event["objectRef"]["name"]: datetime.fromisoformat(
+            event["stageTimestamp"].replace("Z", "+00:00")
+        ).timestamp()
+        for event in _answered(cluster.folder)
+        if event["objectRef"].get("subresource") == "binding"
+        and event["responseStatus"]["code"] == 201
+    }
 
 
 def each_bound_in_one_write(cluster: ControlPlane, user: str, names: Iterable[str]) -> None:

@@ -22,6 +22,7 @@ from cluster.api import Object
 from cluster.gpu_pods import GPU, checkpoint
 from cluster.node import Node
 from cluster.node_gpu import NodeGpu
+from cluster.objects import PODS
 from cluster.whole import WholeCluster
 
 MIB = 1 << 20
@@ -82,7 +83,7 @@ def ledger(node: Node) -> Allocations:
 
 def slots(node: Node) -> list[str]:
     """The names of the slots on the node."""
-    return sorted(path.name for path in (node.root / "run/hami/slices").iterdir())
+    return sorted(path.name for path in (node.root / "run/hami/slices").glob("*"))
 
 
 def held(gpu: NodeGpu) -> dict[Container, dict[str, int]]:
@@ -98,29 +99,31 @@ def held(gpu: NodeGpu) -> dict[Container, dict[str, int]]:
 
 
 def check_agreement(cluster: WholeCluster, pods: Iterable[Object]) -> None:
-    """Check that all four name the same cards, and that each container has all of its memory."""
-    wanted = assigned(pods)
-    limits = {
-        container: {card: amount.memory_mib * MIB for card, amount in cards.items()}
-        for container, cards in wanted.items()
-    }
+    """Wait until all four name the same cards, and each container has had all of its memory.
 
+    If the kubelet has picked other cards than the scheduler, the node agent exchanges them, and
+    writes that to the annotations after the containers have started.
+    """
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    wanted: Allocations = {}
     other: dict[Container, object] = {}
 
-    def have_filled() -> bool:
-        found = held(cluster.gpu)
+    def agree() -> bool:
+        listed = cluster.api.list(PODS)
+        wanted.clear()
+        wanted.update(assigned(pod for pod in listed if pod["metadata"]["uid"] in uids))
+        found, devices, allocated = held(cluster.gpu), recorded(cluster.node), ledger(cluster.node)
         other.clear()
-        for container, limit in limits.items():
-            if found.get(container) != limit:
-                other[container] = (limit, found.get(container))
+        for container, cards in wanted.items():
+            limits = {card: amount.memory_mib * MIB for card, amount in cards.items()}
+            three = found.get(container), devices.get(container), allocated.get(container)
+            if three != (limits, sorted(cards), cards):
+                other[container] = (cards, *three)
         return not other
 
     with suppress(TimeoutError):
-        waiting.until(have_filled, "each container has all memory of its cards")
-    assert not other, "limits of containers, and what they have held"
-    devices = recorded(cluster.node)
-    for container, cards in wanted.items():
-        assert devices[container] == sorted(cards), container
+        waiting.until(agree, "all agree")
+    assert not other, f"by container: assigned, held, recorded, allocated: {other}"
     assert ledger(cluster.node) == wanted
 
 

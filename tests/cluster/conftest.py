@@ -194,9 +194,9 @@ def whole_cluster(
 
 
 @pytest.fixture(scope="session")
-def compiled(node_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Interfaces:
+def compiled() -> Interfaces:
     """The kubelet's gRPC interfaces."""
-    return interfaces(node_programs / "protos", tmp_path_factory.mktemp("interfaces"))
+    return interfaces()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ A container's program takes all the memory that it gets on each of its cards, an
 (programs/tenant.c). `card_owners` tells who has which card.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cluster import images, objects, waiting
@@ -35,13 +35,17 @@ class Size:
     cores: int
     cards: int = 1
 
-    @property
-    def limits(self) -> dict[str, int]:
-        return {
-            "nvidia.com/gpu": self.cards,
-            "nvidia.com/gpumem": self.memory_mib,
-            "nvidia.com/gpucores": self.cores,
-        }
+
+def limits(size: Size) -> dict[str, int]:
+    """What a container of this size requests."""
+    return {
+        "nvidia.com/gpu": size.cards,
+        "nvidia.com/gpumem": size.memory_mib,
+        "nvidia.com/gpucores": size.cores,
+    }
+
+
+Requests = Callable[[Size], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,14 @@ STEADY: Kinds = tuple(
 )
 
 
-def create(cluster: WholeCluster, kinds: Kinds = CROWD, program: str = "fill") -> None:
-    """Create all Jobs."""
-    for job in _jobs(kinds, program):
+def create(
+    cluster: WholeCluster,
+    kinds: Kinds = CROWD,
+    program: str = "fill",
+    requests: Requests = limits,
+) -> None:
+    """Create all Jobs; ``requests`` are what a container of a size requests."""
+    for job in _jobs(kinds, program, requests):
         cluster.api.create(JOBS, job)
 
 
@@ -91,19 +100,12 @@ def delete(cluster: WholeCluster) -> None:
     waiting.until(lambda: not cluster.api.list(PODS), "all pods are deleted", DEADLINE)
 
 
-def running(
-    cluster: WholeCluster,
-    kinds: Kinds = CROWD,
-    look: Callable[[list[Object]], None] | None = None,
-) -> list[Object]:
-    """All pods of the crowd, once they run; ``look`` is called with all pods meanwhile."""
+def running(cluster: WholeCluster, kinds: Kinds = CROWD) -> list[Object]:
+    """All pods of the crowd, once they run."""
     count = sum(kind.count for kind in kinds)
 
     def all_run() -> list[Object] | None:
-        pods = cluster.api.list(PODS)
-        if look is not None:
-            look(pods)
-        found = [pod for pod in pods if runs(pod)]
+        found = [pod for pod in cluster.api.list(PODS) if runs(pod)]
         return found if len(found) == count else None
 
     try:
@@ -117,7 +119,7 @@ def runs(pod: Object) -> bool:
     return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
-def _jobs(kinds: Kinds, program: str) -> Iterator[Object]:
+def _jobs(kinds: Kinds, program: str, requests: Requests) -> Iterator[Object]:
     for kind in kinds:
         for number in range(0, kind.count, _OF_A_JOB):
             pods = min(_OF_A_JOB, kind.count - number)
@@ -127,27 +129,28 @@ def _jobs(kinds: Kinds, program: str) -> Iterator[Object]:
                     "parallelism": pods,
                     "completions": pods,
                     "backoffLimit": 1000,
-                    "template": {"spec": _pod(kind, program)["spec"]},
+                    "template": {"spec": _pod(kind, program, requests)["spec"]},
                 },
             }
 
 
-def _pod(kind: Kind, program: str) -> Object:
+def _pod(kind: Kind, program: str, requests: Requests) -> Object:
     first = []
     if kind.init is not None:
-        first.append(_container("init", kind.init, "once"))
+        first.append(container("init", "once", requests(kind.init)))
     if kind.sidecar is not None:
-        first.append(_container("sidecar", kind.sidecar, program, restartPolicy="Always"))
-    main = _container("main", kind.main, program)
+        sidecar = container("sidecar", program, requests(kind.sidecar), restartPolicy="Always")
+        first.append(sidecar)
     spec: Object = {
         "initContainers": first,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 30,
     }
-    return objects.pod(containers=[main], **spec)
+    return objects.pod(containers=[container("main", program, requests(kind.main))], **spec)
 
 
-def _container(name: str, size: Size, program: str, **more: object) -> Object:
+def container(name: str, program: str, requests: Mapping[str, int], **more: object) -> Object:
+    """A container that runs `tenant PROGRAM`."""
     env = [
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
         # By the group, the stub's ledger knows a container's processes from others.
@@ -155,4 +158,4 @@ def _container(name: str, size: Size, program: str, **more: object) -> Object:
     ]
     image = {"image": images.CLIENT, "imagePullPolicy": "Never"}
     command = ["/programs/tenant", program]
-    return objects.container(name, size.limits, env=env, command=command, **image, **more)
+    return objects.container(name, requests, env=env, command=command, **image, **more)

@@ -29,7 +29,7 @@ class Interfaces:
     resources_services: Any
 
 
-def interfaces(protos: Path, folder: Path) -> Interfaces:
+def interfaces() -> Interfaces:
     """The modules of hami_py.plugin.api: a process can load only one copy of an interface.
 
     They are generated from the kubelet's own interface, and test_interfaces.py compares them with
@@ -64,7 +64,7 @@ class Plugin:
     """Registers one resource at a kubelet; used in `with`.
 
     ``hooks`` are by method name (``Allocate``, ``GetPreferredAllocation``, ``PreStartContainer``)
-    and get the request and the gRPC context.
+    and get the request and the gRPC context. Without ``asks`` the kubelet calls only ``Allocate``.
     """
 
     def __init__(
@@ -77,10 +77,14 @@ class Plugin:
         hooks: Mapping[str, Hook] | None = None,
         answer: Mapping[str, Any] | None = None,
         name: str = "hami.sock",
+        asks: bool = True,
     ) -> None:
         self.interfaces, self._folder, self._resource = interfaces, folder, resource
         self._hooks, self._answer = dict(hooks or {}), dict(answer or {})
         self._name, self._health = name, dict.fromkeys(ids, HEALTHY)
+        self._options = interfaces.plugin.DevicePluginOptions(
+            pre_start_required=asks, get_preferred_allocation_available=asks
+        )
         self._calls: list[Call] = []
         self._changed = threading.Condition()
         self._stopping = False
@@ -107,16 +111,13 @@ class Plugin:
     def register(self) -> None:
         """Register at the kubelet."""
         messages = self.interfaces.plugin
-        options = messages.DevicePluginOptions(
-            pre_start_required=True, get_preferred_allocation_available=True
-        )
         with grpc.insecure_channel(f"unix://{self._folder / 'kubelet.sock'}") as channel:
             self.interfaces.plugin_services.RegistrationStub(channel).Register(
                 messages.RegisterRequest(
                     version=VERSION,
                     endpoint=self._name,
                     resource_name=self._resource,
-                    options=options,
+                    options=self._options,
                 ),
                 timeout=30.0,
                 wait_for_ready=True,
@@ -159,9 +160,7 @@ class Plugin:
 
     def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:
         self._note("GetDevicePluginOptions", [])
-        return self.interfaces.plugin.DevicePluginOptions(
-            pre_start_required=True, get_preferred_allocation_available=True
-        )
+        return self._options
 
     def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:
         self._note("ListAndWatch", [])

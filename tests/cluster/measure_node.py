@@ -186,7 +186,7 @@ def main() -> None:
             programs = Programs(binaries.folder("control-plane"))
             cluster = stack.enter_context(ControlPlane(programs, folder / "c"))
             node = stack.enter_context(Node(tier, cluster, folder / "n"))
-        compiled = interfaces(tier / "protos", folder)
+        compiled = interfaces()
         plugin = stack.enter_context(Plugin(compiled, node.device_plugins, IDS))
         stage = Stage(cluster, node, compiled, plugin, stack)
         stage.shows(len(IDS))

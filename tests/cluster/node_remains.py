@@ -5,6 +5,7 @@ ID. So all names on the node are compared with the pods and containers that exis
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,9 +66,11 @@ def _names(node: Node) -> Iterator[str]:
     # Those of network namespaces have names of their own.
     yield from (f"mount {line.split()[4]}" for line in mounts if "/run/netns/" not in line)
     for hierarchy in node.cgroups:
-        yield from (f"cgroup {path}" for path in hierarchy.rglob("*") if path.is_dir())
-    for folder in (node.state / "pods", *_runtime_folders(node), node.pod_logs):
-        yield from (f"folder {path}" for path in folder.glob("*"))
+        # Unlike `Path.rglob`, it allows that one ends meanwhile.
+        for folder, names, _ in os.walk(hierarchy):
+            yield from (f"cgroup {folder}/{name}" for name in names)
+    for parent in (node.state / "pods", *_runtime_folders(node), node.pod_logs):
+        yield from (f"folder {path}" for path in parent.glob("*"))
     for file in (node.folder / "addresses" / "test").glob("*.*.*.*"):
         yield f"address {file.name} of {file.read_text()}"
     for line in node.ctr("snapshots", "--snapshotter", "overlayfs", "list").splitlines():

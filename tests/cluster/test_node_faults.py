@@ -14,10 +14,11 @@ import pytest
 
 from cluster import card_owners, crowd, node_remains, waiting
 from cluster.api import Object
+from cluster.card_watch import Watch
 from cluster.conftest import StartWhole
 from cluster.crowd import STEADY, Kind, Kinds, Size
 from cluster.limited_pods import install
-from cluster.node_faults import AGENT, API_SERVER, KUBELET, SCHEDULER, Fault, Watch
+from cluster.node_faults import AGENT, API_SERVER, KUBELET, SCHEDULER, Fault
 from cluster.objects import PODS
 from cluster.whole import WholeCluster
 

@@ -16,7 +16,7 @@ import ipaddress
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,17 @@ class WholeCluster:
         self.node.crash()
         self.node.boot()
         self.gpu.start(self.node)
+
+    def processes(self, uid: str) -> Iterator[int]:
+        """The processes of the containers of a pod, as this namespace numbers them."""
+        for process in Path("/proc").iterdir():
+            if process.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    cgroups = (process / "cgroup").read_text()
+                    # The sandbox only keeps the pod's namespaces.
+                    is_sandbox = (process / "comm").read_text() == "sleep\n"
+                    if self.node.cgroups[0].name in cgroups and uid in cgroups and not is_sandbox:
+                        yield int(process.name)
 
     def apply(self, folder: Path = DEPLOY) -> str:
         """`kubectl apply -k`, of deploy/ or of a folder that has more."""

@@ -1,0 +1,175 @@
+"""Measures the node agent on a real node: a crowd of pods, one pod at a time, and idle pods.
+
+    python -m bench.node [--quick]      to try: with --quick few pods; nothing is written
+
+`make bench-node` measures at full size, which takes about 20 minutes on two cores, and writes
+docs/results/node. The same pods also run on a node without hami, whose device plugin allows
+everything and limits nothing.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bench import rows
+from bench.node_clusters import prepare, with_hami, without_hami
+from bench.node_costs import Costs, costs
+from bench.node_pods import One, crowd_s, most_writes, one_by_one
+from bench.results import Row, table, write
+from bench.rows import percentile
+from cluster import crowd
+
+TITLE = "What the node agent takes"
+COMMAND = "make bench-node"
+
+#: The time of a crowd relative to a node without hami; ms that are added to the start of a pod.
+RATIO, ADDED_MS = 1.3, 50.0
+
+#: API writes for a pod; MiB and percent of a core, of agent and coordinator together.
+WRITES, RESIDENT_MIB, PERCENT = 2.0, 120.0, 2.0
+
+row = partial(rows.row, COMMAND)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of the measurement.
+
+    Attributes:
+        runs: the number of clusters with hami, and of those without.
+        kinds: the pods of a crowd.
+        ones: pods that start one at a time, in each cluster.
+        idle: pods that do nothing but have a context, or that all compute.
+        seconds: how long these are observed.
+    """
+
+    runs: int
+    kinds: crowd.Kinds
+    ones: int
+    idle: int
+    seconds: float
+
+
+FULL = Plan(3, crowd.CROWD, ones=40, idle=50, seconds=60.0)
+QUICK = Plan(2, (crowd.Kind("small", 10, crowd.Size(1024, 5)),), ones=5, idle=5, seconds=5.0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was measured in one cluster; ``writes`` and the costs only with hami."""
+
+    crowd_s: float
+    ones: Sequence[One]
+    writes: int = 0
+    idle: Costs | None = None
+    in_turns: Costs | None = None
+
+
+def main() -> None:
+    """Measures all and writes docs/results/node."""
+    write("node", TITLE, _rows(FULL))
+
+
+def _try(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="bench.node")
+    parser.add_argument("--quick", action="store_true", help="few pods, few runs")
+    plan = QUICK if parser.parse_args(arguments).quick else FULL
+    print(table(TITLE, {"command": COMMAND}, _rows(plan)))
+
+
+def _rows(plan: Plan) -> list[Row]:
+    prepare()
+    without, ours = [], []
+    for number in range(1, plan.runs + 1):
+        # In turn: if the machine becomes slower, it does so for both.
+        print(f"run {number} of {plan.runs}: without hami …", flush=True)
+        without.append(_without_hami(plan))
+        print(f"run {number} of {plan.runs}: with hami …", flush=True)
+        ours.append(_with_hami(plan))
+    return [*_crowds(plan, without, ours), *_ones(without, ours), *_costs(plan, ours)]
+
+
+def _without_hami(plan: Plan) -> Run:
+    with without_hami() as subject:
+        return Run(crowd_s(subject, plan.kinds), one_by_one(subject, plan.ones))
+
+
+def _with_hami(plan: Plan) -> Run:
+    with with_hami() as subject:
+        return Run(
+            crowd_s(subject, plan.kinds),
+            one_by_one(subject, plan.ones),
+            most_writes(subject),
+            costs(subject, plan.idle, "idle", plan.seconds),
+            costs(subject, plan.idle, "compute", plan.seconds),
+        )
+
+
+def _crowds(plan: Plan, without: Sequence[Run], ours: Sequence[Run]) -> list[Row]:
+    name = f"{sum(kind.count for kind in plan.kinds)} pods at once until all programs have started"
+    ratios = [mine.crowd_s / other.crowd_s for mine, other in zip(ours, without, strict=True)]
+    return [
+        row(f"{name}, without hami", [run.crowd_s for run in without], "s"),
+        row(name, [run.crowd_s for run in ours], "s"),
+        row(f"{name}, times that without hami", ratios, "", RATIO),
+    ]
+
+
+def _ones(without: Sequence[Run], ours: Sequence[Run]) -> list[Row]:
+    found = []
+    for since, what in (("created", "from creation"), ("bound", "from binding")):
+        name = f"one pod at a time, {what} to the start of its program"
+
+        def each(run: Run, since: str = since) -> list[float]:
+            return [getattr(one, f"since_{since}") for one in run.ones]
+
+        n = sum(len(run.ones) for run in ours)
+        for percent in (50, 95):
+            theirs = [percentile(each(run), percent) for run in without]
+            mine = [percentile(each(run), percent) for run in ours]
+            added = [one - other for one, other in zip(mine, theirs, strict=True)]
+            # Between binding and start there are only the agent and its coordinator.
+            target = ADDED_MS if (since, percent) == ("bound", 95) else None
+            found += [
+                row(f"{name}, without hami, p{percent}", theirs, "ms", n=n),
+                row(f"{name}, p{percent}", mine, "ms", n=n),
+                row(f"{name}, p{percent}, added", added, "ms", target, n=n),
+            ]
+    return found
+
+
+def _costs(plan: Plan, ours: Sequence[Run]) -> list[Row]:
+    def of(what: Callable[[Run], Costs | None], which: str) -> list[float]:
+        return [getattr(what(run), which) for run in ours]
+
+    states = (
+        (f"{plan.idle} idle pods", lambda run: run.idle, PERCENT),
+        (f"{plan.idle} pods in turns", lambda run: run.in_turns, None),
+    )
+    found = [row("API writes for a pod, the most", [run.writes for run in ours], "", WRITES)]
+    for name, what, percent in states:
+        found += [
+            row(
+                f"agent and coordinator, {name}, resident",
+                of(what, "resident_mib"),
+                "MiB",
+                RESIDENT_MIB,
+            ),
+            row(
+                f"agent and coordinator, {name}, shared pages once",
+                of(what, "proportional_mib"),
+                "MiB",
+            ),
+            row(
+                f"agent and coordinator, {name}",
+                of(what, "percent_of_a_core"),
+                "% of a core",
+                percent,
+            ),
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    _try()
