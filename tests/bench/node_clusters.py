@@ -11,7 +11,7 @@ from cluster import binaries, crowd, images
 from cluster.crowd import Requests, Size
 from cluster.device_plugin import Plugin, interfaces
 from cluster.gpu_pods import GPU, shows
-from cluster.limited_pods import install
+from cluster.limited_pods import install, start_first
 from cluster.whole import GROUPS, WholeCluster
 
 #: Devices of each card: enough for all containers of a crowd.
@@ -38,6 +38,7 @@ def with_hami() -> Iterator[Subject]:
     """All of deploy/, ready."""
     with _cluster() as cluster:
         install(cluster)
+        start_first(cluster)
         yield Subject(cluster, crowd.limits)
 
 

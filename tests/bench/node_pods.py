@@ -13,7 +13,6 @@ from bench.node_clusters import Subject
 from cluster import audit_log, crowd, objects, waiting
 from cluster.crowd import Kinds, Size
 from cluster.node import Node
-from cluster.node_remains import check_nothing_remains
 from cluster.objects import PODS
 
 #: What one pod at a time requests.
@@ -42,9 +41,7 @@ def crowd_s(subject: Subject, kinds: Kinds) -> float:
         return [*found.values()] if len(found) == count else None
 
     last = max(waiting.until(all_started, f"{count} programs start", crowd.DEADLINE))
-    # Nothing of it disturbs what is measured next.
     crowd.delete(subject.cluster)
-    check_nothing_remains(subject.cluster)
     return last - began
 
 
@@ -62,7 +59,6 @@ def one_by_one(subject: Subject, count: int) -> list[One]:
         api.delete(f"{PODS}/{name}")
         waiting.gone(api, f"{PODS}/{name}")
     bound = audit_log.bound_at(subject.cluster.control_plane)
-    check_nothing_remains(subject.cluster)
     return [
         One(1000 * (started[name] - created[name]), 1000 * (started[name] - bound[name]))
         for name in created

@@ -84,6 +84,15 @@ def install(cluster: WholeCluster) -> None:
     waiting.until(lambda: shown(cluster)["nvidia.com/gpu"] > 0, "the node has cards", DEADLINE)
 
 
+def start_first(cluster: WholeCluster) -> None:
+    """Run a pod and delete it: the scheduler holds its lease for long enough after that."""
+    first = Limited("first", 1024, 5)
+    create_soon(cluster.control_plane, first.pod("sleep infinity"))
+    running(cluster, first.name)
+    cluster.api.delete(f"{PODS}/{first.name}")
+    waiting.gone(cluster.api, f"{PODS}/{first.name}")
+
+
 def shown(cluster: WholeCluster) -> dict[str, int]:
     """The node's allocatable amounts of our resources."""
     status = cluster.api.get(f"{NODES}/{cluster.node.name}")["status"]
