@@ -192,7 +192,7 @@ bench-scheduler: build test-cluster-tools ## the same of the control plane: a la
 	@PYTHONPATH=tests $(PYTHON) -m bench scheduler
 
 .PHONY: bench-node
-bench-node: build wheel test-cluster-tools ## the same of the node agent: a real node, with hami and without; 20 minutes, needs root
+bench-node: build wheel test-cluster-tools ## the same of the node agent: a real node, with hami and without; 15 minutes, needs root
 	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make bench-node as root" >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m bench node
 

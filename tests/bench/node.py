@@ -2,7 +2,7 @@
 
     python -m bench.node [--quick]      to try: with --quick few pods; nothing is written
 
-`make bench-node` measures at full size, which takes about 20 minutes on two cores, and writes
+`make bench-node` measures at full size, which takes about 15 minutes on two cores, and writes
 docs/results/node. The same pods also run on a node without hami, whose device plugin allows
 everything and limits nothing.
 """
@@ -15,7 +15,7 @@ from functools import partial
 from bench import rows
 from bench.node_clusters import prepare, with_hami, without_hami
 from bench.node_costs import Costs, costs
-from bench.node_pods import One, crowd_s, most_writes, one_by_one
+from bench.node_pods import Start, Starts, crowd_s, most_writes, one_by_one
 from bench.results import Row, table, write
 from bench.rows import percentile
 from cluster import crowd
@@ -57,13 +57,14 @@ QUICK = Plan(2, (crowd.Kind("small", 10, crowd.Size(1024, 5)),), ones=5, idle=5,
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured in one cluster; ``writes`` and the costs only with hami."""
+    """What was measured in a cluster with hami, and of a crowd in one without."""
 
+    crowd_without_s: float
     crowd_s: float
-    ones: Sequence[One]
-    writes: int = 0
-    idle: Costs | None = None
-    in_turns: Costs | None = None
+    starts: Starts
+    writes: int
+    idle: Costs
+    in_turns: Costs
 
 
 def main() -> None:
@@ -80,24 +81,19 @@ def _try(arguments: Sequence[str] | None = None) -> None:
 
 def _rows(plan: Plan) -> list[Row]:
     prepare()
-    without, ours = [], []
+    runs = []
     for number in range(1, plan.runs + 1):
-        # In turn: if the machine becomes slower, it does so for both.
-        print(f"run {number} of {plan.runs}: without hami …", flush=True)
-        without.append(_without_hami(plan))
-        print(f"run {number} of {plan.runs}: with hami …", flush=True)
-        ours.append(_with_hami(plan))
-    return [*_crowds(plan, without, ours), *_ones(without, ours), *_costs(plan, ours)]
+        print(f"run {number} of {plan.runs} …", flush=True)
+        runs.append(_run(plan))
+    return [*_crowds(plan, runs), *_starts(runs), *_costs(plan, runs)]
 
 
-def _without_hami(plan: Plan) -> Run:
+def _run(plan: Plan) -> Run:
     with without_hami() as subject:
-        return Run(crowd_s(subject, plan.kinds), one_by_one(subject, plan.ones))
-
-
-def _with_hami(plan: Plan) -> Run:
+        without_s = crowd_s(subject, plan.kinds)
     with with_hami() as subject:
         return Run(
+            without_s,
             crowd_s(subject, plan.kinds),
             one_by_one(subject, plan.ones),
             most_writes(subject),
@@ -106,48 +102,48 @@ def _with_hami(plan: Plan) -> Run:
         )
 
 
-def _crowds(plan: Plan, without: Sequence[Run], ours: Sequence[Run]) -> list[Row]:
+def _crowds(plan: Plan, runs: Sequence[Run]) -> list[Row]:
     name = f"{sum(kind.count for kind in plan.kinds)} pods at once until all programs have started"
-    ratios = [mine.crowd_s / other.crowd_s for mine, other in zip(ours, without, strict=True)]
+    ratios = [run.crowd_s / run.crowd_without_s for run in runs]
     return [
-        row(f"{name}, without hami", [run.crowd_s for run in without], "s"),
-        row(name, [run.crowd_s for run in ours], "s"),
+        row(f"{name}, without hami", [run.crowd_without_s for run in runs], "s"),
+        row(name, [run.crowd_s for run in runs], "s"),
         row(f"{name}, times that without hami", ratios, "", RATIO),
     ]
 
 
-def _ones(without: Sequence[Run], ours: Sequence[Run]) -> list[Row]:
+def _starts(runs: Sequence[Run]) -> list[Row]:
     found = []
+    n = sum(len(run.starts.limited) for run in runs)
     for since, what in (("created", "from creation"), ("bound", "from binding")):
         name = f"one pod at a time, {what} to the start of its program"
 
-        def each(run: Run, since: str = since) -> list[float]:
-            return [getattr(one, f"since_{since}") for one in run.ones]
+        def each(starts: Sequence[Start], since: str = since) -> list[float]:
+            return [getattr(start, f"since_{since}") for start in starts]
 
-        n = sum(len(run.ones) for run in ours)
         for percent in (50, 95):
-            theirs = [percentile(each(run), percent) for run in without]
-            mine = [percentile(each(run), percent) for run in ours]
+            theirs = [percentile(each(run.starts.unlimited), percent) for run in runs]
+            mine = [percentile(each(run.starts.limited), percent) for run in runs]
             added = [one - other for one, other in zip(mine, theirs, strict=True)]
             # Between binding and start there are only the agent and its coordinator.
             target = ADDED_MS if (since, percent) == ("bound", 95) else None
             found += [
-                row(f"{name}, without hami, p{percent}", theirs, "ms", n=n),
+                row(f"{name}, without limits, p{percent}", theirs, "ms", n=n),
                 row(f"{name}, p{percent}", mine, "ms", n=n),
                 row(f"{name}, p{percent}, added", added, "ms", target, n=n),
             ]
     return found
 
 
-def _costs(plan: Plan, ours: Sequence[Run]) -> list[Row]:
-    def of(what: Callable[[Run], Costs | None], which: str) -> list[float]:
-        return [getattr(what(run), which) for run in ours]
+def _costs(plan: Plan, runs: Sequence[Run]) -> list[Row]:
+    def of(what: Callable[[Run], Costs], which: str) -> list[float]:
+        return [getattr(what(run), which) for run in runs]
 
     states = (
         (f"{plan.idle} idle pods", lambda run: run.idle, PERCENT),
         (f"{plan.idle} pods in turns", lambda run: run.in_turns, None),
     )
-    found = [row("API writes for a pod, the most", [run.writes for run in ours], "", WRITES)]
+    found = [row("API writes for a pod, the most", [run.writes for run in runs], "", WRITES)]
     for name, what, percent in states:
         found += [
             row(

@@ -1,9 +1,10 @@
-"""A whole cluster with hami, and one whose device plugin allows everything and limits nothing."""
+"""Whole clusters with a device plugin that allows everything and limits nothing, and with hami."""
 
 import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from cluster.whole import GROUPS, WholeCluster
 #: Devices of each card: enough for all containers of a crowd.
 SLOTS = 20
 
+#: The resource of the plugin without limits, where hami's has the usual name.
+UNLIMITED = "example.com/gpu"
+
 
 @dataclass(frozen=True)
 class Subject:
-    """A running cluster, and what a container requests there."""
+    """A running cluster, and what a container of a size requests there."""
 
     cluster: WholeCluster
     requests: Requests
@@ -35,36 +39,24 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def with_hami() -> Iterator[Subject]:
-    """All of deploy/, ready."""
+    """All of deploy/, ready; and a plugin without limits, whose resource is ``UNLIMITED``."""
     with _cluster() as cluster:
         install(cluster)
         start_first(cluster)
-        yield Subject(cluster, crowd.limits)
+        with _plugin(cluster, UNLIMITED):
+            yield Subject(cluster, crowd.limits)
 
 
 @contextlib.contextmanager
 def without_hami() -> Iterator[Subject]:
-    """A default scheduler, and a plugin that names a device's card to the container runtime."""
-    with _cluster() as cluster:
-        modules = interfaces()
-
-        def allocate(request: Any, context: Any) -> Any:
-            (wanted,) = request.container_requests
-            cards = {id.partition("::")[0] for id in wanted.devices_ids}
-            devices = [modules.plugin.CDIDevice(name=f"{GPU}={card}") for card in sorted(cards)]
-            answer = modules.plugin.ContainerAllocateResponse(cdi_devices=devices)
-            return modules.plugin.AllocateResponse(container_responses=[answer])
-
-        ids = [f"{card}::{slot}" for card in cluster.gpu.uuids() for slot in range(SLOTS)]
-        hooks = {"Allocate": allocate}
-        folder = cluster.node.device_plugins
-        with Plugin(modules, folder, ids, hooks=hooks, asks=False):
-            shows(cluster.node, "allocatable", len(ids))
-            yield Subject(cluster, _only_cards)
+    """A default scheduler and a plugin without limits."""
+    with _cluster() as cluster, _plugin(cluster, GPU):
+        yield Subject(cluster, partial(only_cards, resource=GPU))
 
 
-def _only_cards(size: Size) -> dict[str, int]:
-    return {GPU: size.cards}
+def only_cards(size: Size, resource: str = UNLIMITED) -> dict[str, int]:
+    """What a container requests of a plugin without limits."""
+    return {resource: size.cards}
 
 
 @contextlib.contextmanager
@@ -76,3 +68,30 @@ def _cluster() -> Iterator[WholeCluster]:
         ) as cluster,
     ):
         yield cluster
+
+
+@contextlib.contextmanager
+def _plugin(cluster: WholeCluster, resource: str) -> Iterator[None]:
+    """It names a device's card to the container runtime, as hami's does."""
+    modules = interfaces()
+
+    def allocate(request: Any, context: Any) -> Any:
+        (wanted,) = request.container_requests
+        cards = {id.partition("::")[0] for id in wanted.devices_ids}
+        devices = [modules.plugin.CDIDevice(name=f"{GPU}={card}") for card in sorted(cards)]
+        answer = modules.plugin.ContainerAllocateResponse(cdi_devices=devices)
+        return modules.plugin.AllocateResponse(container_responses=[answer])
+
+    ids = [f"{card}::{slot}" for card in cluster.gpu.uuids() for slot in range(SLOTS)]
+    plugin = Plugin(
+        modules,
+        cluster.node.device_plugins,
+        ids,
+        resource=resource,
+        hooks={"Allocate": allocate},
+        name="unlimited.sock",
+        asks=False,
+    )
+    with plugin:
+        shows(cluster.node, "allocatable", len(ids), resource)
+        yield

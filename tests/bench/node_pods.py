@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.node_clusters import Subject
+from bench.node_clusters import Subject, only_cards
 from cluster import audit_log, crowd, objects, waiting
+from cluster.api import Object
 from cluster.crowd import Kinds, Size
+from cluster.limited_pods import FIRST
 from cluster.node import Node
 from cluster.objects import PODS
 
@@ -23,11 +25,19 @@ DEADLINE = 120.0
 
 
 @dataclass(frozen=True)
-class One:
-    """A pod that was alone: milliseconds until its program started."""
+class Start:
+    """Milliseconds until the program of a pod has started."""
 
     since_created: float
     since_bound: float
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Of pods that were alone, with hami's limits and without limits, in turn on one node."""
+
+    limited: list[Start]
+    unlimited: list[Start]
 
 
 def crowd_s(subject: Subject, kinds: Kinds) -> float:
@@ -45,32 +55,47 @@ def crowd_s(subject: Subject, kinds: Kinds) -> float:
     return last - began
 
 
-def one_by_one(subject: Subject, count: int) -> list[One]:
-    """Start a pod, wait for its program, delete it; then the next."""
-    api, node = subject.cluster.api, subject.cluster.node
+def one_by_one(subject: Subject, count: int) -> Starts:
+    """Start a pod, wait for its program, delete it; then the next, without limits; and so on.
+
+    The program does not use the card: hami reports programs that use one outside of its limits.
+    """
     created, started = dict[str, float](), dict[str, float]()
     for number in range(count):
-        name = f"one-{number}"
-        container = crowd.container("main", "idle", subject.requests(ONE))
-        created[name] = time.time()
-        api.create(PODS, objects.pod(name, containers=[container], restartPolicy="Never"))
-        starts = partial(_starts, node, name)
-        (started[name],) = waiting.until(starts, f"{name} starts", DEADLINE).values()
-        api.delete(f"{PODS}/{name}")
-        waiting.gone(api, f"{PODS}/{name}")
+        for kind, requests in (("limited", subject.requests), ("unlimited", only_cards)):
+            name = f"{kind}-{number}"
+            container = crowd.container("main", "wait", requests(ONE))
+            created[name] = time.time()
+            started[name] = _start(subject, name, container)
     bound = audit_log.bound_at(subject.cluster.control_plane)
-    return [
-        One(1000 * (started[name] - created[name]), 1000 * (started[name] - bound[name]))
+    starts = {
+        name: Start(1000 * (started[name] - created[name]), 1000 * (started[name] - bound[name]))
         for name in created
-    ]
+    }
+    return Starts(
+        [start for name, start in starts.items() if name.startswith("limited")],
+        [start for name, start in starts.items() if name.startswith("unlimited")],
+    )
+
+
+def _start(subject: Subject, name: str, container: Object) -> float:
+    """When the program of a new pod started; the pod does not exist any more."""
+    api = subject.cluster.api
+    api.create(PODS, objects.pod(name, containers=[container], restartPolicy="Never"))
+    starts = partial(_starts, subject.cluster.node, name)
+    (started,) = waiting.until(starts, f"{name} starts", DEADLINE).values()
+    api.delete(f"{PODS}/{name}")
+    waiting.gone(api, f"{PODS}/{name}")
+    return started
 
 
 def most_writes(subject: Subject) -> int:
-    """The most writes to the API server by hami for one pod."""
+    """The most writes to the API server by hami for one pod until now, beside events."""
     control_plane = subject.cluster.control_plane
-    pods = audit_log.bound_at(control_plane)
+    # The first pod waits for the scheduler's lease.
+    pods = audit_log.bound_at(control_plane).keys() - {FIRST}
     written = audit_log.writes_per_pod(control_plane, audit_log.HAMI, pods)
-    return max(map(len, written.values()))
+    return max(sum(write.resource != "events" for write in writes) for writes in written.values())
 
 
 def _starts(node: Node, pod: str = "*") -> dict[str, float]:

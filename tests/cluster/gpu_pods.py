@@ -16,14 +16,14 @@ GPU = "nvidia.com/gpu"
 IDS = [f"GPU-{card}::{slot}" for card in "ab" for slot in range(4)]
 
 
-def shows(node: Node, which: str, count: int) -> None:
+def shows(node: Node, which: str, count: int, resource: str = GPU) -> None:
     """Wait until the node's ``capacity`` or ``allocatable`` has this many."""
 
     def look() -> bool:
         status = node.cluster.api.get(f"{NODES}/{node.name}")["status"]
-        return bool(status[which].get(GPU) == str(count))
+        return bool(status[which].get(resource) == str(count))
 
-    waiting.until(look, f"{which} of {GPU} is {count}")
+    waiting.until(look, f"{which} of {resource} is {count}")
 
 
 def runs(name: str, script: str = "sleep 1000", count: int = 1, **more: Any) -> Object:

@@ -26,6 +26,9 @@ MIB = 1 << 20
 #: A node with this label gets an agent.
 LABEL = {"hami.io/node": "true"}
 
+#: The pod of `start_first`.
+FIRST = "first"
+
 #: Seconds until the agent has published the cards, or a program in a pod has ended.
 DEADLINE = 120.0
 
@@ -86,7 +89,7 @@ def install(cluster: WholeCluster) -> None:
 
 def start_first(cluster: WholeCluster) -> None:
     """Run a pod and delete it: the scheduler holds its lease for long enough after that."""
-    first = Limited("first", 1024, 5)
+    first = Limited(FIRST, 1024, 5)
     create_soon(cluster.control_plane, first.pod("sleep infinity"))
     running(cluster, first.name)
     cluster.api.delete(f"{PODS}/{first.name}")

@@ -25,7 +25,7 @@ KIND = "nvidia.com/gpu"
 _LIBRARIES = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
 _RUN = Path("/run/stub-gpu")
 
-#: In front of runc: `grep` is fast, and few containers have the variable.
+#: In front of runc: `grep` is fast, and few containers have the variable with names of cards.
 _RUNTIME = """#!/bin/sh
 bundle=. create= before=
 for word; do
@@ -33,8 +33,11 @@ for word; do
     [ "$word" = create ] && create=1
     before=$word
 done
-if [ "$create" ] && grep -q NVIDIA_VISIBLE_DEVICES= "$bundle/config.json"; then
-    {inject} "$bundle/config.json" || exit
+if [ "$create" ]; then
+    case $(grep -o 'NVIDIA_VISIBLE_DEVICES=[^"]*' "$bundle/config.json") in
+        '' | NVIDIA_VISIBLE_DEVICES=void) ;;
+        *) {inject} "$bundle/config.json" || exit ;;
+    esac
 fi
 exec {runc} "$@"
 """

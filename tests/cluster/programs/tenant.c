@@ -4,6 +4,7 @@
  *
  *   tenant fill       takes all memory of its cards, and prints "holding"
  *   tenant once       the same, and ends: an init container
+ *   tenant wait       does not use its cards
  *   tenant idle       has a context on each of its cards, and prints "holding"
  *   tenant compute    the same, and launches kernels of 1 ms on its first card */
 #include <signal.h>
@@ -53,6 +54,8 @@ int main(int argc, char **argv)
     SAY("started %lld", now.tv_sec * 1000000000ll + now.tv_nsec);
     /* As the first process of a container it has no default action. */
     signal(SIGTERM, end);
+    while (!strcmp(what, "wait"))
+        pause();
     MUST(cuInit(0));
     MUST(cuDeviceGetCount(&count));
     for (int ordinal = count - 1; ordinal >= 0; ordinal--) {
