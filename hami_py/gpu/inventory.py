@@ -1,18 +1,21 @@
 """The cards of a node, as the scheduler gets to know them.
 
 Numbers that NVML does not have for a card, such as its NUMA node, are left out. A card that does
-not answer is left out too: ``health`` reports it.
+not answer is left out and logged.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.gpu.driver_memory import context_memory
-from hami_py.gpu.nvml import handles, session
+from hami_py.gpu.nvml import handles_of, session
 from hami_py.model.pods.wire import Card
+
+_log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
 
@@ -38,14 +41,28 @@ class Inventory:
     """The cards of a node.
 
     Attributes:
-        cards: the cards.
+        cards: the cards that answer. One that is left out keeps its index.
         context_memory: by UUID, the bytes that the driver takes for a context; None = unknown.
         driver: the driver's version.
+        left_out: by NVML's index, the error of each GPU that does not answer; read the inventory
+            again until there is none.
     """
 
     cards: tuple[Card, ...]
     context_memory: Mapping[str, int | None]
     driver: str
+    left_out: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A card that answers; ``memory`` in bytes."""
+
+    handle: object
+    index: int
+    uuid: str
+    model: str
+    memory: int
 
 
 def inventory(slots: int) -> Inventory:
@@ -56,30 +73,51 @@ def inventory(slots: int) -> Inventory:
 
     Raises:
         NoDriver: there is no driver, or it does not respond.
-        DriverError: NVML failed.
+        DriverError: NVML failed, or no card answers.
     """
-    found: list[Card] = []
-    contexts: dict[str, int | None] = {}
     with session():
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        there = {str(pynvml.nvmlDeviceGetUUID(each)): each for each in handles()}
-        for index, (uuid, handle) in enumerate(there.items()):
-            model = str(pynvml.nvmlDeviceGetName(handle))
-            total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            contexts[uuid] = context_memory(model, driver)
-            others = {name: other for name, other in there.items() if name != uuid}
-            found.append(
-                Card(
-                    uuid,
-                    index,
-                    model,
-                    total // _MIB,
-                    slots=slots,
-                    numa=_numa(handle),
-                    links=_links(handle, others),
-                )
+        found, left_out = _find()
+        cards = tuple(
+            Card(
+                each.uuid,
+                each.index,
+                each.model,
+                each.memory // _MIB,
+                slots=slots,
+                numa=_numa(each.handle),
+                links=_links(each.handle, [other for other in found if other is not each]),
             )
-    return Inventory(tuple(found), contexts, driver)
+            for each in found
+        )
+    contexts = {each.uuid: context_memory(each.model, driver) for each in found}
+    return Inventory(cards, contexts, driver, left_out)
+
+
+def _find() -> tuple[list[_Found], dict[int, str]]:
+    """The cards that answer, and by index the errors of the GPUs that do not.
+
+    Raises:
+        pynvml.NVMLError: there are GPUs, and none answers.
+    """
+    found: list[_Found] = []
+    failed: dict[int, pynvml.NVMLError] = {}
+    for gpu in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            for handle in handles_of(gpu):
+                found.append(_read(handle, len(found) + len(failed)))
+        except pynvml.NVMLError as error:
+            _log.warning("card %d is left out, because it does not answer: %s", gpu, error)
+            failed[gpu] = error
+    if failed and not found:
+        raise next(iter(failed.values()))
+    return found, {gpu: str(error) for gpu, error in failed.items()}
+
+
+def _read(handle: object, index: int) -> _Found:
+    uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+    model = str(pynvml.nvmlDeviceGetName(handle))
+    return _Found(handle, index, uuid, model, int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
 
 
 def _numa(handle: object) -> int | None:
@@ -92,15 +130,15 @@ def _numa(handle: object) -> int | None:
     return None
 
 
-def _links(handle: object, others: Mapping[str, object]) -> dict[str, int]:
+def _links(handle: object, others: Iterable[_Found]) -> dict[str, int]:
     """How good the path to each other card is; empty = unknown."""
     found: dict[str, int] = {}
     by_bus = _nvlinks(handle)
     with suppress(pynvml.NVMLError):
-        for uuid, other in others.items():
-            level = pynvml.nvmlDeviceGetTopologyCommonAncestor(handle, other)
-            bus = str(pynvml.nvmlDeviceGetPciInfo(other).busId).lower()
-            found[uuid] = _LINKS.get(level, 0) + _NVLINK * by_bus.get(bus, 0)
+        for other in others:
+            level = pynvml.nvmlDeviceGetTopologyCommonAncestor(handle, other.handle)
+            bus = str(pynvml.nvmlDeviceGetPciInfo(other.handle).busId).lower()
+            found[other.uuid] = _LINKS.get(level, 0) + _NVLINK * by_bus.get(bus, 0)
     return found
 
 

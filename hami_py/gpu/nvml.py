@@ -3,8 +3,9 @@
 This module creates no CUDA context, so listing a card costs no memory on it.
 """
 
+import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pynvml  # type: ignore[import-untyped]
 
@@ -12,6 +13,11 @@ from hami_py._native import same_card
 from hami_py.errors import DriverError, HamiError, NoDevice, NoDriver
 from hami_py.gpu.driver_memory import context_memory
 from hami_py.model import Card
+
+_log = logging.getLogger(__name__)
+
+_silent: dict[int, str] = {}
+"""NVML's error for each GPU that does not answer, by index, so that only changes are logged."""
 
 
 def cards() -> list[Card]:
@@ -25,7 +31,8 @@ def cards() -> list[Card]:
     with session():
         found: list[Card] = []
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        for handle in handles():
+        every = (each for index in range(pynvml.nvmlDeviceGetCount()) for each in handles_of(index))
+        for handle in every:
             total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
             name = str(pynvml.nvmlDeviceGetName(handle))
             uuid = pynvml.nvmlDeviceGetUUID(handle)
@@ -45,10 +52,11 @@ def memory_free(uuids: list[str]) -> dict[str, int]:
     try:
         with session():
             for handle in handles():
-                uuid = pynvml.nvmlDeviceGetUUID(handle)
-                for name in uuids:
-                    if same_card(name, uuid):
-                        free[name] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+                with suppress(pynvml.NVMLError):
+                    uuid = pynvml.nvmlDeviceGetUUID(handle)
+                    for name in uuids:
+                        if same_card(name, uuid):
+                            free[name] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
     except HamiError:
         pass
     return free
@@ -65,13 +73,49 @@ def driver_version() -> str:
 
 
 def handles() -> Iterator[object]:
-    """The handles of all cards; of MIG slices instead of a partitioned GPU."""
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if is_partitioned(handle):
-            yield from mig_slices(handle)
+    """The handles of the cards that answer; of MIG slices instead of a partitioned GPU.
+
+    Raises:
+        pynvml.NVMLError: NVML cannot count its GPUs, or none of them answers.
+    """
+    failed: list[pynvml.NVMLError] = []
+    count = pynvml.nvmlDeviceGetCount()
+    for index in range(count):
+        try:
+            found = list(handles_of(index))
+        except pynvml.NVMLError as error:
+            _log_change(index, str(error))
+            failed.append(error)
         else:
-            yield handle
+            _log_change(index, None)
+            yield from found
+    if failed and len(failed) == count:
+        raise failed[0]
+
+
+def _log_change(index: int, why: str | None) -> None:
+    """Log whether a GPU answers (``why`` is None), unless it is as it was."""
+    if _silent.get(index) == why:
+        return
+    if why is None:
+        _silent.pop(index, None)
+        _log.warning("card %d answers again", index)
+    else:
+        _silent[index] = why
+        _log.warning("card %d is left out, because it does not answer: %s", index, why)
+
+
+def handles_of(index: int) -> Iterator[object]:
+    """The handle of a GPU; those of its MIG slices if it is partitioned.
+
+    Raises:
+        pynvml.NVMLError: the GPU does not answer.
+    """
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    if is_partitioned(handle):
+        yield from mig_slices(handle)
+    else:
+        yield handle
 
 
 def is_partitioned(handle: object) -> bool:

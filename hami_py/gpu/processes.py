@@ -30,7 +30,7 @@ def card_processes() -> list[CardProcess]:
     A card that does not answer is left out.
 
     Raises:
-        pynvml.NVMLError: NVML does not answer at all.
+        pynvml.NVMLError: no card answers.
     """
     found: dict[tuple[str, int], CardProcess] = {}
     for handle in handles():
@@ -46,7 +46,7 @@ def memory_used() -> dict[str, int]:
     """The bytes in use by UUID, in a ``session`` of NVML; a card that does not answer is left out.
 
     Raises:
-        pynvml.NVMLError: NVML does not answer at all.
+        pynvml.NVMLError: no card answers.
     """
     found = {}
     for handle in handles():

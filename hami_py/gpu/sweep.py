@@ -8,9 +8,15 @@ with the accounts of the slices (``native/coordinator/src/sweep.rs``, which has 
 
 After a process has died, ``/proc/<pid>`` no longer exists. So the sweeper reads the identity of a
 process when NVML first lists it, and remembers it as long as NVML lists it.
+
+If NVML fails on a card, no sweep is written: the coordinator would take the memory of a dead
+process that is missing from the list for freed. The exception is a lost card, which is left out.
+That is safe, because no program can allocate memory on a lost card, so its memory cannot be
+allocated twice, and the reset that brings the card back frees all of it.
 """
 
 import json
+import logging
 import os
 import threading
 import time
@@ -24,6 +30,8 @@ import pynvml  # type: ignore[import-untyped]
 from hami_py.errors import HamiError
 from hami_py.gpu.nvml import session
 
+_log = logging.getLogger(__name__)
+
 SWEEP = "sweep"
 """The name of the file in the runtime directory."""
 
@@ -31,7 +39,7 @@ INTERVAL = 0.1
 """Seconds between the starts of two sweeps. A sweep is valid for 0.5 s (``SWEEP_SILENCE_NS``)."""
 
 RETRY = 1.0
-"""Seconds until NVML is started again after an error."""
+"""Seconds until the next sweep after an error."""
 
 
 @dataclass(frozen=True)
@@ -95,33 +103,66 @@ class Sweeper:
     def __init__(self, runtime: Path) -> None:
         self._file = runtime / SWEEP
         self._known: Known = {}
+        self._lost: set[int] = set()
+        self._error: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Sweep until ``stop`` is set. After an error of NVML it retries.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Sweep until ``stop`` is set. After an error it retries."""
         while not stop.is_set():
-            with suppress(HamiError), session():
-                while not stop.is_set():
-                    begin = time.monotonic()
-                    self.sweep()
-                    stop.wait(max(0.0, begin + INTERVAL - time.monotonic()))
-            stop.wait(RETRY)
+            try:
+                self._sweep_in_session(stop)
+            except Exception as error:
+                self._log_error(error)
+                stop.wait(RETRY)
+
+    def _sweep_in_session(self, stop: threading.Event) -> None:
+        """Sweep until ``stop`` is set, or until a card is lost.
+
+        NVML finds a card that was reset only when it starts, and it starts only while this process
+        has no session.
+        """
+        with session():
+            while not stop.is_set():
+                begin = time.monotonic()
+                self.sweep()
+                self._log_error(None)
+                if self._lost:
+                    break
+                stop.wait(max(0.0, begin + INTERVAL - time.monotonic()))
+        stop.wait(INTERVAL)
 
     def sweep(self) -> None:
-        """Sweep once, in a ``session`` of NVML. If a list of any card fails, nothing is written.
+        """Sweep once, in a ``session`` of NVML. If a list of a card fails, nothing is written.
 
         Raises:
-            pynvml.NVMLError: NVML failed on a card.
+            pynvml.NVMLError: NVML failed on a card that is not lost.
             OSError: the file cannot be written.
         """
         started_at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        self._known, rows = match(self._known, listed_pids(), look, identity_of)
+        pids, lost = listed_pids()
+        if lost != self._lost:
+            _log.warning("lost cards, which sweeps leave out: %s", sorted(lost) or "none")
+            self._lost = lost
+        self._known, rows = match(self._known, pids, look, identity_of)
         aside = self._file.with_name(f".{SWEEP}.{os.getpid()}")
-        aside.write_bytes(encode(started_at, rows))
-        aside.replace(self._file)
+        try:
+            aside.write_bytes(encode(started_at, rows))
+            aside.replace(self._file)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
+    def _log_error(self, error: Exception | None) -> None:
+        """Log the first error of an outage, and its end (None)."""
+        text = None if error is None else f"{type(error).__name__}: {error}"
+        if text == self._error:
+            return
+        self._error = text
+        if error is None:
+            _log.warning("sweeps are written again")
+        else:
+            expected = isinstance(error, HamiError | OSError)
+            _log.error("no sweeps are written: %s", text, exc_info=None if expected else error)
 
 
 def match(
@@ -172,24 +213,33 @@ def encode(started_at: int, rows: Iterable[Row]) -> bytes:
     return json.dumps({"version": 1, "started_at": started_at, "processes": processes}).encode()
 
 
-def listed_pids() -> set[int]:
-    """The PIDs of the processes that NVML lists on any card.
+def listed_pids() -> tuple[set[int], set[int]]:
+    """The PIDs of the processes that NVML lists on any card, and the indices of the lost cards.
 
     Raises:
-        pynvml.NVMLError: NVML failed on a card.
+        pynvml.NVMLError: NVML failed on a card that is not lost.
     """
     pids: set[int] = set()
+    lost: set[int] = set()
     for index in range(pynvml.nvmlDeviceGetCount()):
-        # A partitioned GPU lists the processes of all its MIG devices.
-        card = pynvml.nvmlDeviceGetHandleByIndex(index)
-        pids.update(row.pid for row in pynvml.nvmlDeviceGetComputeRunningProcesses(card))
-        for others in (
-            pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-            pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
-        ):
-            # A card or driver without graphics or MPS has no such processes.
-            with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
-                pids.update(row.pid for row in others(card))
+        try:
+            pids |= _pids_on(index)
+        except pynvml.NVMLError_GpuIsLost:
+            lost.add(index)
+    return pids, lost
+
+
+def _pids_on(index: int) -> set[int]:
+    # A partitioned GPU lists the processes of all its MIG devices.
+    card = pynvml.nvmlDeviceGetHandleByIndex(index)
+    pids = {row.pid for row in pynvml.nvmlDeviceGetComputeRunningProcesses(card)}
+    for others in (
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+    ):
+        # A card or driver without graphics or MPS has no such processes.
+        with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+            pids.update(row.pid for row in others(card))
     return pids
 
 

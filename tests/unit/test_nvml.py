@@ -7,6 +7,8 @@ import pynvml
 import pytest
 
 from hami_py import Card, DriverError, NoDevice, NoDriver, gpu
+from hami_py.gpu import nvml as nvml_module
+from hami_py.gpu.inventory import inventory
 from support.slices import GIB
 
 
@@ -72,6 +74,18 @@ def failing(code: int) -> Callable[..., None]:
     return fail
 
 
+def lose_first(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Let this call fail for the first GPU."""
+    working = getattr(pynvml, call)
+
+    def get(card: object) -> object:
+        if card in (0, "gpu0"):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return working(card)
+
+    monkeypatch.setattr(pynvml, call, get)
+
+
 def test_mig_slices_replace_their_gpu(nvml: Nvml) -> None:
     assert gpu.cards() == [
         Card(0, "GPU0", "NVIDIA gpu0", 40 * GIB),
@@ -118,9 +132,43 @@ def test_an_nvml_that_does_not_start(
     assert gpu.memory_free(["GPU0"]) == {}
 
 
-def test_a_lost_card_is_reported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = failing(pynvml.NVML_ERROR_GPU_IS_LOST)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lost)
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetHandleByIndex"])
+def test_a_lost_card_is_reported(nvml: Nvml, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    monkeypatch.setattr(pynvml, call, failing(pynvml.NVML_ERROR_GPU_IS_LOST))
     with pytest.raises(DriverError, match="lost"):
         gpu.cards()
     assert nvml.initialised == 0
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMemoryInfo"])
+def test_the_free_memory_of_the_other_cards_is_known(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    lose_first(monkeypatch, call)
+    assert gpu.memory_free(["GPU0", "MIG3"]) == {"MIG3": 4 * GIB}
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetName"])
+def test_the_inventory_has_the_cards_that_answer(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    lose_first(monkeypatch, call)
+    found = inventory(slots=4)
+    assert [(card.uuid, card.index) for card in found.cards] == [("MIG0", 1), ("MIG3", 2)]
+    assert (set(found.context_memory), found.left_out) == ({"MIG0", "MIG3"}, {0: "GPU is lost"})
+    assert "card 0 is left out, because it does not answer: GPU is lost" in caplog.text
+
+
+def test_a_card_that_is_left_out_is_logged_when_that_changes(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nvml_module, "_silent", {})
+    for _ in range(2):
+        with monkeypatch.context() as lost:
+            lose_first(lost, "nvmlDeviceGetHandleByIndex")
+            assert [[*nvml_module.handles()] for _ in range(3)] == [["mig0", "mig3"]] * 3
+        assert [[*nvml_module.handles()] for _ in range(3)] == [["gpu0", "mig0", "mig3"]] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "card 0 is left out, because it does not answer: GPU is lost",
+        "card 0 answers again",
+    ] * 2

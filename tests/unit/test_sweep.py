@@ -1,11 +1,15 @@
 """The sweeper's list: numbers that die, are reused and fail, on a made-up NVML and /proc."""
 
+import errno
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,7 +153,7 @@ def test_the_processes_of_all_lists_of_all_cards_are_written(
     ("name", "code"),
     [
         ("Compute", pynvml.NVML_ERROR_NOT_SUPPORTED),
-        ("Graphics", pynvml.NVML_ERROR_GPU_IS_LOST),
+        ("Graphics", pynvml.NVML_ERROR_RESET_REQUIRED),
         ("MPSCompute", pynvml.NVML_ERROR_UNKNOWN),
     ],
 )
@@ -162,24 +166,128 @@ def test_an_incomplete_sweep_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_after_an_error_it_sweeps_again(
-    nvml: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def listed(folder: Path) -> list[int]:
+    """The PIDs of the sweep in this folder."""
+    written = json.loads((folder / "sweep").read_bytes())
+    return [process["pid"] for process in written["processes"]]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until this is true."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@contextmanager
+def sweeping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thread that sweeps, and that has not ended by itself."""
+    monkeypatch.setattr(sweep, "INTERVAL", 0.01)
     monkeypatch.setattr(sweep, "RETRY", 0.01)
-    nvml["Compute"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
-    written, failed, stop = tmp_path / "sweep", threading.Event(), threading.Event()
-    monkeypatch.setattr(pynvml, "nvmlShutdown", failed.set)
-    thread = threading.Thread(target=Sweeper(tmp_path).run, args=[stop])
+    stop = threading.Event()
+    thread = threading.Thread(target=Sweeper(folder).run, args=[stop])
     thread.start()
     try:
-        assert failed.wait(DEADLINE)
-        assert not written.exists()
-        nvml["Compute"] = []
-        until = time.monotonic() + DEADLINE
-        while not written.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert written.exists()
+        yield
+        assert thread.is_alive()
     finally:
         stop.set()
         thread.join(DEADLINE)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("call", ["HandleByIndex", "ComputeRunningProcesses"])
+def test_a_lost_card_is_left_out(
+    nvml: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+) -> None:
+    nvml["Compute"] = [(7, 0), (8, 1)]
+    sweeper, name = Sweeper(tmp_path), f"nvmlDeviceGet{call}"
+    working = getattr(pynvml, name)
+
+    def lost(card: int) -> object:
+        if card == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return working(card)
+
+    for get, pids in [(lost, [8]), (lost, [8]), (working, [7, 8]), (working, [7, 8])]:
+        monkeypatch.setattr(pynvml, name, get)
+        sweeper.sweep()
+        assert listed(tmp_path) == pids
+    assert [record.getMessage() for record in caplog.records] == [
+        "lost cards, which sweeps leave out: [0]",
+        "lost cards, which sweeps leave out: none",
+    ]
+
+
+def test_no_session_stays_open_while_a_card_is_lost(
+    nvml: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML finds a card that was reset only when it starts again."""
+    begun: list[None] = []
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: begun.append(None))
+    nvml["Compute"] = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+    with sweeping(tmp_path, monkeypatch):
+        until(lambda: len(begun) >= 3)
+        assert listed(tmp_path) == []
+
+
+def test_after_an_error_it_sweeps_again(
+    nvml: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml["Compute"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+    failed = threading.Event()
+    monkeypatch.setattr(pynvml, "nvmlShutdown", failed.set)
+    with sweeping(tmp_path, monkeypatch):
+        assert failed.wait(DEADLINE)
+        assert not (tmp_path / "sweep").exists()
+        nvml["Compute"] = []
+        until((tmp_path / "sweep").exists)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), ValueError("unexpected")])
+def test_an_outage_is_logged_once_and_ends(
+    nvml: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    failures: list[None] = []
+
+    def fail(started_at: int, rows: object) -> bytes:
+        failures.append(None)
+        raise error
+
+    working = sweep.encode
+    monkeypatch.setattr(sweep, "encode", fail)
+    with sweeping(tmp_path, monkeypatch):
+        until(lambda: len(failures) >= 3)
+        monkeypatch.setattr(sweep, "encode", working)
+        until(lambda: len(caplog.records) >= 2)
+    assert listed(tmp_path) == []
+    first, last = caplog.records
+    assert (first.levelno, first.getMessage()) == (
+        logging.ERROR,
+        f"no sweeps are written: {type(error).__name__}: {error}",
+    )
+    assert bool(first.exc_info) == isinstance(error, ValueError), "the traceback of a bug"
+    assert last.getMessage() == "sweeps are written again"
+
+
+def test_on_a_full_file_system_no_temporary_file_is_left(
+    nvml: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_half(path: Path, text: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(text[: len(text) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    with pytest.raises(OSError, match="No space"):
+        Sweeper(tmp_path).sweep()
+    assert list(tmp_path.iterdir()) == []
