@@ -138,12 +138,15 @@ def test_an_agent_cannot_write_to_another_node(
         assert "may only write to that node and its pods" in why
 
 
+ADDRESS = {"type": "InternalIP", "address": "10.0.0.1"}
+
 TOO_MUCH: list[tuple[str, Object, str]] = [
     (f"{NODES}/a", annotated("mine", "2"), "may only change hami.io/cards"),
     (f"{NODES}/a", {"metadata": {"labels": {"mine": "1"}}}, "may not change labels"),
     (f"{NODES}/a", {"spec": {"unschedulable": True}}, "may not change labels and the spec"),
     (f"{NODES}/a/status", {"status": {"capacity": {"cpu": "1"}}}, "only change the amounts"),
     (f"{NODES}/a/status", {"status": {"conditions": []}}, "only change the amounts"),
+    (f"{NODES}/a/status", {"status": {"addresses": [ADDRESS]}}, "only change the amounts"),
     (f"{PODS}/one", {"metadata": {"labels": {"mine": "1"}}}, "may not change labels"),
 ]
 
@@ -168,8 +171,12 @@ FIELD = {"fieldRef": {"fieldPath": "metadata.annotations['mine']"}}
 
 @pytest.mark.parametrize(
     "pod",
-    [naming("all"), naming("GPU-1"), naming("0"), naming(None, source=FIELD)],
-    ids=["all", "uuid", "index", "field"],
+    [
+        *(naming("all"), naming("GPU-1"), naming("0"), naming(None, source=FIELD)),
+        # Kubernetes accepts a request for no device.
+        *(naming("all", {"nvidia.com/gpu": 0}), naming("all", {"nvidia.com/gpucores": 0})),
+    ],
+    ids=["all", "uuid", "index", "field", "no devices", "no cores"],
 )
 def test_a_container_that_requests_no_card_names_none(cluster: ControlPlane, pod: Object) -> None:
     for kind in ("containers", "initContainers"):
