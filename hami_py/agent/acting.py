@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from hami_py.agent.coordinator import Coordinator
@@ -85,7 +86,9 @@ class Acting:
         self._health = Health(self.wake)
         self._reporter = Reporter(api, settings, self._state, self._holds, events)
         self._observer = Observer(
-            self._state, events.write, self._node, self.wake, settings.period_s
+            *(self._state, events.write, self._node, self.wake),
+            period_s=settings.period_s,
+            slots=settings.slots,
         )
         self._registration = self._plugin()
         self._figures = Figures(settings.node, self._state, self._observer, self._holds)
@@ -134,15 +137,18 @@ class Acting:
 
     def _round(self) -> None:
         """One look at everything; what fails is tried again in the next round."""
-        self._coordinator.check()
-        self._follow_health()
-        self._report_conflict()
-        self._figures.note_peaks()
-        try:
-            self._handlers.adopt()
-            release_ended(self._state)
-        except HamiError as error:
-            _log.error("%s", error)
+        steps = (
+            *(self._coordinator.check, self._follow_health, self._tell_devices),
+            self._report_conflict,
+            *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
+        )
+        for step in steps:
+            try:
+                step()
+            except HamiError as error:
+                _log.error("%s", error)
+            except Exception:
+                _log.exception("acting")
 
     def _plugin(self) -> Registration:
         paths = self._settings.paths
@@ -175,7 +181,6 @@ class Acting:
             if now.get(uuid) != before.get(uuid):
                 self._report_health(uuid, now.get(uuid))
         if now != before:
-            self._tell_devices()
             self._reporter.wake()
 
     def _report_health(self, uuid: str, why: str | None) -> None:

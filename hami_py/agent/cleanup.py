@@ -18,6 +18,7 @@ from hami_py.agent.settings import AgentSettings
 from hami_py.agent.turn import turn
 from hami_py.errors import DamagedFile, HamiError, StateError
 from hami_py.kube import ApiServer, patch_metadata, patch_status
+from hami_py.model.pods import ALIYUN, HAMI
 from hami_py.model.pods.annotations import CARDS
 from hami_py.node import mounts
 from hami_py.node.ledger import Entry, Ledger
@@ -30,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 _RETRY_S = 5.0
 _DEADLINE_S = 10.0
+
+_AMOUNTS = tuple(name for profile in (HAMI, ALIYUN) for name in (profile.memory, profile.cores))
+"""What agents may have published. The cleanup does not know their settings, so it removes all."""
 
 
 class Cleanup:
@@ -95,9 +99,7 @@ class Cleanup:
             left.unlink(missing_ok=True)
         node = f"/api/v1/nodes/{self._settings.node}"
         patch_metadata(self._api, node, annotations={CARDS: None}, deadline_s=_DEADLINE_S)
-        profile = self._settings.pods.profiles[0]
-        amounts = {profile.memory: None, profile.cores: None}
-        patch_status(self._api, node, amounts, deadline_s=_DEADLINE_S)
+        patch_status(self._api, node, dict.fromkeys(_AMOUNTS), deadline_s=_DEADLINE_S)
 
 
 def _entries(path: Path) -> list[Entry]:

@@ -10,7 +10,7 @@ from hami_py._native import AccountSnapshot, ProcessUse
 from hami_py.agent.holds import Holds
 from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
-from hami_py.model.pods.wire import CardAllocation
+from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
 from hami_py.monitor.figures import Level
 from hami_py.node.decision import assigned_on
@@ -93,24 +93,24 @@ class Figures:
             for name, cards in bound.assignment.containers.items() if bound else ():
                 if (pod.uid, name) not in started and not pod.has_ended(name):
                     namespace, mode = pod.metadata.namespace or "", self._state.mode()
-                    level: Level = "none" if mode in UNENFORCED else "preload"
+                    level = _level(mode, enforces=self._state.enforces)
                     for card in cards:
                         yield ContainerFigures(
                             *(namespace, pod.metadata.name, name, card.card),
                             limit=None if level == "none" else card.memory_mib * _MIB,
-                            share=_ratio(share_of(card, mode)),
+                            share=self._share(card, mode, level),
                             level=level,
                         )
 
     def _started(
         self, entry: Entry, row: int, card: CardAllocation, use: AccountSnapshot | None
     ) -> ContainerFigures:
-        level: Level = "none" if entry.mode in UNENFORCED else "preload"
+        level = _level(entry.mode, enforces=bool(entry.library))
         living = _living(use)
         return ContainerFigures(
             *(entry.pod.namespace, entry.pod.name, entry.container, card.card),
             limit=None if level == "none" else card.memory_mib * _MIB,
-            share=_ratio(share_of(card, entry.mode)),
+            share=self._share(card, entry.mode, level),
             level=level,
             used=sum(each.memory[row] for each in living),
             driver=sum(each.driver_memory[row] for each in living),
@@ -121,11 +121,15 @@ class Figures:
             processes=len(living),
         )
 
+    def _share(self, card: CardAllocation, mode: NodeMode, level: Level) -> float | None:
+        share = share_of(self._state.in_force(card), mode)
+        return None if share is None or level == "none" else share / _PERCENT
+
+
+def _level(mode: NodeMode, *, enforces: bool) -> Level:
+    return "preload" if enforces and mode not in UNENFORCED else "none"
+
 
 def _living(use: AccountSnapshot | None) -> list[ProcessUse]:
     """The processes that live. Dead ones stay in the account until another one needs their room."""
     return [each for each in use.processes if each.alive] if use is not None else []
-
-
-def _ratio(share: int | None) -> float | None:
-    return None if share is None else share / _PERCENT

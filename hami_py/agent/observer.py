@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,12 +17,13 @@ from pathlib import Path
 from hami_py.agent.pods import reference
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
+from hami_py.gpu.inventory import inventory
 from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
 from hami_py.gpu.sweep import identity_of, look
 from hami_py.kube import Event, Reference
 from hami_py.node.drift import Finding, Kind, MemberKey, Observed, findings, unexplained_bytes
-from hami_py.node.image_preload import image_preload
+from hami_py.node.image_preload import has_image_preload
 from hami_py.node.processes import pod_of
 
 __all__ = ["Observer"]
@@ -37,6 +39,9 @@ _TWICE = 2
 """A process may be on a card for a moment before it is in its account."""
 
 _RETRY_S = 5.0
+
+_READ_AGAIN_S = 30.0
+"""How often the cards are read again, while one of them has not answered yet."""
 
 _SHOWN = 100
 """Characters of a command line in a message."""
@@ -67,13 +72,16 @@ class Observer:
         write: Callable[[Event], None],
         node: Reference,
         changed: Callable[[], None],
+        *,
         period_s: float,
+        slots: int,
     ) -> None:
         self.found: list[Finding] = []
         self.observed: list[Observed] = []
         self.used: dict[str, int] = {}
         self._state, self._write, self._node, self._changed = state, write, node, changed
-        self._period_s = period_s
+        self._period_s, self._slots = period_s, slots
+        self._read_at = time.monotonic()
         self._seen: Counter[tuple[Kind, str, int]] = Counter()
         self._known: dict[int, _Process] = {}
         # The pods whose image was looked at.
@@ -91,17 +99,28 @@ class Observer:
         self._thread.join(2 * self._period_s)
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.wait(self._period_s):
             try:
+                # A session for each look: NVML finds a card again only when no session is open.
                 with session():
-                    while not self._stopping.wait(self._period_s):
-                        self.used = memory_used()
-                        self.look(card_processes())
+                    self._add_cards()
+                    self.used = memory_used()
+                    processes = card_processes()
+                self.look(processes)
             except HamiError as error:
                 _log.warning("the processes on the cards are unknown: %s", error)
+                self._stopping.wait(_RETRY_S)
             except Exception:
                 _log.exception("observing")
-            self._stopping.wait(_RETRY_S)
+                self._stopping.wait(_RETRY_S)
+
+    def _add_cards(self) -> None:
+        """Publish a card that has answered for the first time since the agent started."""
+        cards = self._state.cards
+        if not cards.are_complete and time.monotonic() - self._read_at > _READ_AGAIN_S:
+            self._read_at = time.monotonic()
+            if cards.add(inventory(self._slots)):
+                self._changed()
 
     def look(self, processes: list[CardProcess]) -> None:
         """Compare these processes with what is allocated."""
@@ -116,18 +135,20 @@ class Observer:
         members = {}
         on_cards = {each.pod for each in self.observed}
         for entry in entries:
-            # A damaged account is reported by the library.
-            use = self._state.use(entry.slot) if entry.pod.uid in on_cards else None
-            if use is not None:
-                members[entry.slot] = {(each.pid, each.pid_namespace) for each in use.processes}
+            # If the webhook mounts the library, there is no account.
+            if entry.library and entry.pod.uid in on_cards:
+                use = self._state.use(entry.slot)
+                # A program could truncate its account so that others need not be in it.
+                listed = use.processes if use is not None else ()
+                members[entry.slot] = {(each.pid, each.pid_namespace) for each in listed}
         now = findings(self.observed, entries, members)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
         self._seen = Counter({key: self._seen[key] + 1 for key in keys})
         self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
         for finding in self.found:
             self._report(finding)
-        self._report_preloads()
         self._publish(unexplained_bytes(self.observed, entries))
+        self._report_preloads()
 
     def _report_preloads(self) -> None:
         """Once for each pod with a process on a card."""
@@ -136,9 +157,11 @@ class Observer:
             pod = self._state.pods.get(uid)
             if uid in self._asked or pod is None:
                 continue
-            hidden = image_preload(pid)
-            if hidden is not None:
-                text = f"its image has /etc/ld.so.preload ({hidden}), which hami's own file hides"
+            if has_image_preload(pid):
+                text = (
+                    "its image has a file /etc/ld.so.preload, which hami's own file hides: the "
+                    "libraries that it names are not loaded"
+                )
                 self._write(Event(reference(pod), "PreloadHidden", text))
         self._asked = {*pods}
 
@@ -150,10 +173,16 @@ class Observer:
         pod = self._state.pods.get(process.pod) if process.pod is not None else None
         about = reference(pod) if pod is not None else self._node
         if finding.kind == "bypass":
-            text = f"{what} uses {amount} without limits: it does not load the preload library"
+            text = (
+                f"{what} uses {amount} without limits: it does not load the preload library, or "
+                "the container's account is damaged; use a dynamically linked glibc program"
+            )
             self._write(Event(about, "BypassesLimits", text))
         elif finding.kind == "unallocated":
-            text = f"{what} uses {amount}, and no card is allocated to its pod"
+            text = (
+                f"{what} uses {amount}, which is not allocated to its pod; check "
+                "NVIDIA_VISIBLE_DEVICES in its image, and the container toolkit's settings"
+            )
             self._write(Event(about, "UsesUnallocatedCard", text))
         else:
             self._write(Event(about, "ForeignProcess", f"{what} uses {amount} outside of all pods"))

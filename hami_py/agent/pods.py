@@ -82,21 +82,29 @@ class NodePod(Pod, frozen=True):
         )
 
     def has_ended(self, container: str) -> bool:
-        """Whether a container has ended and is not started again."""
+        """Whether a container has ended for good, so that what it had is free.
+
+        The scheduler decides by the same rule whether init containers have ended for good.
+        """
         if self.is_over:
             return True
+        if any(each.name == container for each in self.spec.init_containers or ()):
+            return self.is_started and not self._is_sidecar(container)
+        spec = next((each for each in self.spec.containers or () if each.name == container), None)
+        if spec is None or spec.restart_policy or spec.restart_policy_rules:
+            return False
         status = self.status or NodePodStatus()
-        policy = self.spec.restart_policy
-        for statuses, is_init in (
-            (status.init_container_statuses, True),
-            (status.container_statuses, False),
-        ):
-            for each in statuses or ():
-                ended = each.state.terminated
-                if each.name == container and ended is not None:
-                    succeeded = ended.exit_code == 0
-                    return policy == "Never" or (succeeded and (is_init or policy == "OnFailure"))
+        for each in status.container_statuses or ():
+            ended = each.state.terminated
+            if each.name == container and ended is not None:
+                policy = self.spec.restart_policy
+                return policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0)
         return False
+
+    def _is_sidecar(self, container: str) -> bool:
+        return any(
+            each.name == container and each.is_sidecar for each in self.spec.init_containers or ()
+        )
 
 
 def reference(pod: NodePod) -> Reference:

@@ -172,6 +172,7 @@ class Preparation:
             entry = self._state.ledger.entries.get(record.slot)
             if entry is not None:
                 self._state.ensure_slot(entry)
+                self._holds.started(record.pod_uid, record.container)
                 return
         pod = self._state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
@@ -205,7 +206,10 @@ class Preparation:
             return Hold("its assignment cannot be read: the log of the node agent has the reason")
         if self._settings.pods.unassigned == "whole-card":
             return whole_cards(view, pod.uid, record.container, picked)
-        why = "no card was assigned to it, because it was created without hami's webhook"
+        why = (
+            "no card was assigned to it, because it was bound without hami's scheduler; create it "
+            "again with schedulerName hami-scheduler"
+        )
         return Hold(why, is_mismatch=True)
 
     def _entry(self, record: DeviceRecord, pod: NodePod, decision: Run) -> Entry:

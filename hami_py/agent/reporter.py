@@ -75,7 +75,7 @@ class Reporter:
 
     def _run(self) -> None:
         steps = (
-            *(self._publish, self._resize, self._publish_assignments),
+            *(self._publish, self._resize, self.publish_assignments),
             *(self._report_holds, self._evict, self._report_mode),
         )
         while not self._stopping.is_set():
@@ -104,19 +104,26 @@ class Reporter:
             except Refused as error:
                 why = Event(reference(pod), "ResizeRefused", str(error), repeats=True)
                 self._events.write(why)
+            except HamiError as error:
+                # It is tried again; those of other pods may succeed now.
+                _log.warning("pod %s: its resize: %s", pod.title, error)
 
     def _tell(self, pod: NodePod, reason: str, message: str, *, is_warning: bool = True) -> None:
         self._events.write(Event(reference(pod), reason, message, is_warning=is_warning))
 
-    def _publish_assignments(self) -> None:
+    def publish_assignments(self) -> None:
         """Write assignments that have changed on the node; the scheduler follows them."""
-        done = []
+        done = {}
         for uid, assignment in list(self._state.ledger.changed.items()):
             pod = self._state.pods.get(uid)
             if pod is None or pod.is_over or _shows(pod, assignment):
-                done.append(uid)
-            else:
+                done[uid] = assignment
+                continue
+            try:
                 self._write_assignment(pod, assignment)
+            except HamiError as error:
+                # Those of other pods may be accepted.
+                _log.warning("pod %s: its assignment: %s", pod.title, error)
         if done and self._state.pods.is_listed:
             with self._state.lock:
                 self._state.ledger.published(done)

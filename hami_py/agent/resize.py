@@ -2,11 +2,13 @@
 
 A request is judged once, against the node and against the quotas of the pod's namespace. Then the
 limits are in the ledger and in force, the assignment follows, and an event says so. A request that
-is refused changes nothing, and an event gives the reason.
+is refused changes nothing, and an event gives the reason. The annotation stays, so the ledger keeps
+which request was judged.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 
 import msgspec
@@ -43,17 +45,16 @@ class Resizer:
 
     def __init__(self, api: ApiServer, settings: PodSettings, state: NodeState) -> None:
         self._api, self._settings, self._state = api, settings, state
-        # By pod, the request that was judged last.
-        self._judged: dict[str, str] = {}
 
     def requests(self) -> list[NodePod]:
         """The pods whose request was not judged yet."""
-        pods = {pod.uid: pod for pod in self._state.pods.all()}
-        self._judged = {uid: text for uid, text in self._judged.items() if uid in pods}
+        judged = self._state.ledger.judged
         return [
             pod
-            for uid, pod in pods.items()
-            if not pod.is_over and pod.annotations.get(RESIZE) not in (None, self._judged.get(uid))
+            for pod in self._state.pods.all()
+            if not pod.is_over
+            and (text := pod.annotations.get(RESIZE)) is not None
+            and judged.get(pod.uid) != _digest(text)
         ]
 
     def apply(self, pod: NodePod) -> bool:
@@ -68,12 +69,16 @@ class Resizer:
         try:
             changed = self._apply(pod, text)
         except (InvalidValue, Refused) as error:
-            self._judged[pod.uid] = text
+            self._note(pod, text)
             if isinstance(error, Refused):
                 raise
             raise Refused(f"pod {pod.title}", str(error), "write another request") from error
-        self._judged[pod.uid] = text
+        self._note(pod, text)
         return changed
+
+    def _note(self, pod: NodePod, text: str) -> None:
+        with self._state.lock:
+            self._state.ledger.judge(pod.uid, _digest(text))
 
     def _apply(self, pod: NodePod, text: str) -> bool:
         resize = decode_resize(text)
@@ -92,20 +97,31 @@ class Resizer:
             if why is not None:
                 fix = "request less, or retry when other pods have ended"
                 raise Refused(f"pod {pod.title}", why, fix)
-            self._change(pod.uid, cards, with_cards(bound.assignment, cards))
+            self._change(pod, bound.assignment, cards)
         return True
 
     def _change(
-        self, uid: str, cards: dict[str, tuple[CardAllocation, ...]], assignment: Assignment
+        self, pod: NodePod, assigned: Assignment, cards: dict[str, tuple[CardAllocation, ...]]
     ) -> None:
-        entries = [
-            msgspec.structs.replace(entry, cards=cards[entry.container])
-            for entry in self._state.ledger.entries.values()
-            if entry.pod.uid == uid and entry.container in cards
+        ledger = self._state.ledger
+        before = [
+            entry
+            for entry in ledger.entries.values()
+            if entry.pod.uid == pod.uid and entry.container in cards
         ]
-        self._state.ledger.put(*entries, changed={uid: assignment})
-        for entry in entries:
-            self._state.ensure_slot(entry)
+        if not all(entry.library for entry in before):
+            why = "its limits are variables, because the webhook mounts the library"
+            raise Refused(f"pod {pod.title}", why, "create the pod again with other limits")
+        after = [msgspec.structs.replace(entry, cards=cards[entry.container]) for entry in before]
+        ledger.put(*after, changed={pod.uid: with_cards(assigned, cards)})
+        try:
+            for entry in after:
+                self._state.set_limits(entry)
+        except (HamiError, OSError) as error:
+            # Its containers may use the old page, so it is not replaced.
+            ledger.put(*before, changed={pod.uid: assigned})
+            fix = "create the pod again with other limits"
+            raise Refused(f"pod {pod.title}", f"its limits page: {error}", fix) from error
 
     def _check_quotas(self, pod: NodePod, before: Assignment, after: Assignment) -> None:
         """Compare what the namespace has, with the change, with its quotas of HAMi's names.
@@ -146,6 +162,10 @@ def _check_quota(
             unit = "MiB" if name == "memory_mib" else "% of a card's time"
             why = f"quota {quota.name} allows {most} {unit}, and {used + wanted} would be allocated"
             raise Refused(f"namespace {quota.namespace}", why, "request less, or raise the quota")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _total(assignment: Assignment, name: str) -> int:

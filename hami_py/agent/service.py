@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 
 from starlette.routing import Router
@@ -16,6 +18,7 @@ from hami_py.agent.turn import turn
 from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.kube import ApiServer, EventWriter, Followed, Reflector
+from hami_py.node.library import install
 from hami_py.serving import Server, page
 
 __all__ = ["Agent"]
@@ -49,7 +52,7 @@ class Agent:
             Reflector(Followed(api, "/api/v1/nodes", OwnNode, self._known.node, named)),
         )
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
-        self._has_cards = False
+        self._has_cards = self._is_prepared = False
         # Set when it is this agent's turn.
         self._acting: Acting | None = None
         pages = [
@@ -90,8 +93,12 @@ class Agent:
         return 200, "alive\n"
 
     def _ready(self) -> tuple[int, str]:
+        if not self._thread.is_alive():
+            return 503, "the agent ends; the log has the reason\n"
         if not self._has_cards:
             return 503, "the driver does not answer; the log has the reason\n"
+        if not self._is_prepared:
+            return 503, "the library is not installed yet\n"
         if self._acting is None:
             return 200, "ready to act when the other agent ends\n"
         why = self._acting.not_ready
@@ -105,6 +112,9 @@ class Agent:
         try:
             if not self._find_cards():
                 return
+            # If it cannot be installed, this agent is never ready, and the other one goes on.
+            install(self._settings.library, self._settings.paths.libraries)
+            self._is_prepared = True
             with turn(self._settings.paths, self._stopping) as is_ours:
                 if is_ours:
                     acting = Acting(self._api, self._settings, self._known, self._events)
@@ -114,6 +124,10 @@ class Agent:
             _log.error("%s", error)
         except Exception:
             _log.exception("the agent ends")
+        finally:
+            if not self._stopping.is_set():
+                # The process ends as if it was asked to, and the kubelet starts it again.
+                os.kill(os.getpid(), signal.SIGTERM)
 
     def _find_cards(self) -> bool:
         """Wait until the driver answers; False = this agent ends."""
@@ -124,7 +138,7 @@ class Agent:
                 _log.error("%s", error)
                 self._stopping.wait(_RETRY_S)
             else:
-                self._known.cards.set(found.cards, found.context_memory)
+                self._known.cards.add(found)
                 _log.info("driver %s, %d cards", found.driver, len(found.cards))
                 self._has_cards = True
                 return True

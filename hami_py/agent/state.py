@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from msgspec.structs import replace as replace_fields
 
-from hami_py._native import AccountSnapshot
+from hami_py._native import AccountSnapshot, LimitRow
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError
 from hami_py.gpu.health import ALL
+from hami_py.gpu.inventory import Inventory
 from hami_py.model.pods import PodSettings, read_node
-from hami_py.model.pods.wire import Card, NodeMode
+from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
 from hami_py.node.decision import BoundPod, Capacity, NodeView
 from hami_py.node.ledger import Entry, Ledger
 from hami_py.node.library import format_of
@@ -30,18 +31,26 @@ _FRESH_S = 0.5
 
 
 class Cards:
-    """The node's cards, as they are known now."""
+    """The node's cards, as they are known now.
+
+    Attributes:
+        are_complete: each GPU of the node has answered.
+    """
 
     def __init__(self) -> None:
+        self.are_complete = False
         self._cards: Mapping[str, Card] = {}
         self._context_memory: Mapping[str, int | None] = {}
         self._unhealthy: Mapping[str, str] = {}
         self._foreign_mib: Mapping[str, int] = {}
 
-    def set(self, cards: Sequence[Card], context_memory: Mapping[str, int | None]) -> None:
-        """Replace them."""
-        self._cards = {card.uuid: card for card in cards}
-        self._context_memory = dict(context_memory)
+    def add(self, found: Inventory) -> bool:
+        """Take the cards that answer now; whether there are new ones. Known ones stay."""
+        new = {card.uuid: card for card in found.cards if card.uuid not in self._cards}
+        self._cards = {**self._cards, **new}
+        self._context_memory = {**self._context_memory, **found.context_memory}
+        self.are_complete = not found.left_out
+        return bool(new)
 
     def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
         """Replace the reasons by which cards are unhealthy; ``ALL`` stands for all cards."""
@@ -180,12 +189,31 @@ class NodeState:
         if not entry.library:
             # The webhook mounts the library, and the variables are the limits.
             return
-        untimed = self._settings.core_policy == "disable"
-        rows = limit_rows(
-            [replace_fields(card, cores=0) if untimed else card for card in entry.cards],
+        self.slots.ensure(entry.slot, self._rows(entry), format_of(Path(entry.library)))
+
+    def set_limits(self, entry: Entry) -> None:
+        """Put the limits of an entry in force in its slot, which a container may use now.
+
+        Raises:
+            HamiError: its limits page is damaged.
+            OSError: it cannot be opened.
+        """
+        self.slots.set_limits(entry.slot, self._rows(entry))
+
+    def in_force(self, card: CardAllocation) -> CardAllocation:
+        """What the node enforces of an allocation: by the cluster's setting, time has no limit."""
+        return replace_fields(card, cores=0) if self._settings.core_policy == "disable" else card
+
+    @property
+    def enforces(self) -> bool:
+        """Whether containers get limits pages; else the webhook's variables are the limits."""
+        return not self._settings.library_directory
+
+    def _rows(self, entry: Entry) -> list[LimitRow]:
+        return limit_rows(
+            [self.in_force(card) for card in entry.cards],
             entry.told,
             mode=entry.mode,
             priority=entry.priority,
             context_memory=self.cards.context_memory,
         )
-        self.slots.ensure(entry.slot, rows, format_of(Path(entry.library)))

@@ -109,11 +109,16 @@ def decide(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> D
     if sorted(picked) == sorted(card.card for card in assigned):
         return _if_room(view, pod, container, assigned)
     if len(picked) != len(assigned):
-        why = f"the kubelet has picked {len(picked)} devices, and the pod needs {len(assigned)}"
+        why = (
+            f"the kubelet has picked {len(picked)} devices, and the container needs {len(assigned)}"
+        )
         return Hold(why, is_mismatch=True)
     if len({*picked}) < len(assigned):
         twice = next(card for card, count in Counter(picked).items() if count > 1)
-        why = f"the kubelet has picked two devices of card {twice}, and the pod needs two cards"
+        why = (
+            f"the kubelet has picked two devices of card {twice}, and the container needs "
+            f"{len(assigned)} different cards"
+        )
         return Hold(why, is_mismatch=True)
     return _swap(view, pod, container, picked) or _move(view, pod, container, picked)
 

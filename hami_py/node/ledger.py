@@ -55,6 +55,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: tuple[Entry, ...] = ()
     changed: dict[str, Assignment] = {}
+    judged: dict[str, str] = {}
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ class Ledger:
         contents = _read(path)
         self._entries = {entry.slot: entry for entry in contents.entries}
         self._changed = contents.changed
+        self._judged = contents.judged
 
     @property
     def entries(self) -> Mapping[str, Entry]:
@@ -88,6 +90,11 @@ class Ledger:
     def changed(self) -> Mapping[str, Assignment]:
         """By pod, the assignments that the API server does not have yet."""
         return self._changed
+
+    @property
+    def judged(self) -> Mapping[str, str]:
+        """By pod, the digest of the resize request that was judged last."""
+        return self._judged
 
     def put(self, *entries: Entry, changed: Mapping[str, Assignment] | None = None) -> None:
         """Add entries, or replace those of the same slots; on disk when this returns.
@@ -104,14 +111,27 @@ class Ledger:
             {**self._changed, **(changed or {})},
         )
 
-    def published(self, pods: Collection[str]) -> None:
-        """Forget the changed assignments of these pods: the API server has them, or not the pods.
+    def published(self, assignments: Mapping[str, Assignment]) -> None:
+        """Forget these changed assignments: the API server has them, or not their pods.
+
+        An assignment that has changed again since is kept.
+
+        Args:
+            assignments: the assignments by pod.
 
         Raises:
             StateError: the file cannot be written. Then nothing has changed.
         """
-        left = {uid: each for uid, each in self._changed.items() if uid not in pods}
+        left = {uid: each for uid, each in self._changed.items() if assignments.get(uid) != each}
         self._write(self._entries, left)
+
+    def judge(self, pod: str, request: str) -> None:
+        """Note that a resize request of a pod was judged, by its digest.
+
+        Raises:
+            StateError: the file cannot be written. Then nothing has changed.
+        """
+        self._write(self._entries, self._changed, {**self._judged, pod: request})
 
     def remove(self, slots: Collection[str]) -> None:
         """Remove the entries of these slots; on disk when this returns.
@@ -120,15 +140,23 @@ class Ledger:
             StateError: the file cannot be written. Then nothing has changed.
         """
         left = {name: each for name, each in self._entries.items() if name not in slots}
-        self._write(left, self._changed)
+        pods = {entry.pod.uid for entry in left.values()}
+        judged = {uid: request for uid, request in self._judged.items() if uid in pods}
+        self._write(left, self._changed, judged)
 
-    def _write(self, entries: dict[str, Entry], changed: dict[str, Assignment]) -> None:
-        if (entries, changed) == (self._entries, self._changed):
+    def _write(
+        self,
+        entries: dict[str, Entry],
+        changed: dict[str, Assignment],
+        judged: dict[str, str] | None = None,
+    ) -> None:
+        judged = self._judged if judged is None else judged
+        if (entries, changed, judged) == (self._entries, self._changed, self._judged):
             return
         aside = self._path.with_name(f".{self._path.name}.new")
         try:
             with aside.open("wb") as file:
-                file.write(_encode(entries.values(), changed))
+                file.write(_encode(entries.values(), changed, judged))
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self._path)
@@ -136,7 +164,7 @@ class Ledger:
         except OSError as error:
             fix = "free some space, and check that the directory can be written"
             raise StateError(f"ledger {self._path}", error.strerror or str(error), fix) from error
-        self._entries, self._changed = entries, changed
+        self._entries, self._changed, self._judged = entries, changed, judged
 
 
 def set_aside(path: Path) -> Path:
@@ -154,9 +182,11 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _encode(entries: Iterable[Entry], changed: dict[str, Assignment]) -> bytes:
+def _encode(
+    entries: Iterable[Entry], changed: dict[str, Assignment], judged: dict[str, str]
+) -> bytes:
     ordered = tuple(sorted(entries, key=lambda entry: entry.slot))
-    body = msgspec.json.encode(_Contents(ordered, changed))
+    body = msgspec.json.encode(_Contents(ordered, changed, judged))
     header = _Header(VERSION, hashlib.sha256(body).hexdigest())
     return msgspec.json.encode(header) + b"\n" + body + b"\n"
 

@@ -15,20 +15,11 @@ _POD = re.compile(
 )
 """UIDs of mirror pods have no dashes."""
 
-_CONTAINER = re.compile(r"[/:](?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
-"""A colon is before it if the kubelet has the systemd driver and the container runtime has not."""
-
 
 def pod_of(cgroups: str) -> str | None:
     """The UID of the pod that a process belongs to, by the contents of ``/proc/<pid>/cgroup``."""
     found = _POD.search(cgroups)
     return found[1].replace("_", "-") if found else None
-
-
-def container_of(cgroups: str) -> str | None:
-    """The container's ID in the container runtime, in the same way."""
-    found = _CONTAINER.search(cgroups)
-    return found[1] if found else None
 
 
 def pods_with_processes(proc: Path = Path("/proc")) -> set[str]:

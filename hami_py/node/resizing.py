@@ -39,6 +39,8 @@ def _lacking(
     then: NodeView, container: tuple[str, str], before: CardAllocation, wanted: CardAllocation
 ) -> str | None:
     """What a card lacks when all containers have their new limits."""
+    if wanted.cores == 0 and before.cores != 0:
+        return f"card {wanted.card}: cores 0 would remove its time limit; request 1 to 100"
     if wanted.memory_mib <= before.memory_mib and wanted.cores <= before.cores:
         return None
     capacity = then.cards.get(wanted.card)

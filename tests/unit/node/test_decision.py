@@ -235,12 +235,12 @@ class TestNeverPossible:
     @pytest.mark.parametrize(
         ("picked", "reason", "is_mismatch"),
         [
-            (["A", "A"], "two devices of card A, and the pod needs two cards", True),
-            (["C", "C"], "two devices of card C, and the pod needs two cards", True),
+            (["A", "A"], "two devices of card A, and the container needs 2 different cards", True),
+            (["C", "C"], "two devices of card C, and the container needs 2 different cards", True),
             (["A", "X"], "card X is not on this node any more", True),
-            (["A"], "the kubelet has picked 1 devices, and the pod needs 2", True),
-            (["A", "B", "C"], "the kubelet has picked 3 devices, and the pod needs 2", True),
-            ([], "the kubelet has picked 0 devices, and the pod needs 2", True),
+            (["A"], "the kubelet has picked 1 devices, and the container needs 2", True),
+            (["A", "B", "C"], "the kubelet has picked 3 devices, and the container needs 2", True),
+            ([], "the kubelet has picked 0 devices, and the container needs 2", True),
         ],
     )
     def test_devices(self, picked: Sequence[str], reason: str, is_mismatch: bool) -> None:

@@ -64,7 +64,7 @@ def test_what_was_written_is_read_again(written: Path) -> None:
     assert again.changed == {"uid-one": MOVED}
     again.put(entry("one", on("C")))
     again.remove(["two", "never there"])
-    again.published(["uid-one"])
+    again.published({"uid-one": MOVED})
     assert Ledger(written).entries == {"one": entry("one", on("C"))}
     assert Ledger(written).changed == {}
 
@@ -75,7 +75,7 @@ def test_a_change_that_is_none_writes_nothing(written: Path) -> None:
     same = Ledger(written)
     same.put(ONE, changed={"uid-one": MOVED})
     same.remove(["two"])
-    same.published(["uid-two"])
+    same.published({"uid-two": MOVED})
     assert written.stat() == before
 
 
@@ -228,7 +228,7 @@ def test_a_disk_without_room_loses_nothing(written: Path, room: int) -> None:
         open_one.put(TWO)
     assert written.read_bytes() == before
     with files_end_at(room), pytest.raises(StateError):
-        open_one.published(["uid-one"])
+        open_one.published({"uid-one": MOVED})
     assert (open_one.entries, open_one.changed) == ({"one": ONE}, {"uid-one": MOVED})
     open_one.put(TWO)
     assert Ledger(written).entries == {"one": ONE, "two": TWO}

@@ -1,10 +1,10 @@
-"""The pod and the container of a process, by cgroups as real kubelets and runtimes name them."""
+"""The pod of a process, by cgroups as real kubelets and runtimes name them."""
 
 from pathlib import Path
 
 import pytest
 
-from hami_py.node.processes import container_of, pod_of, pods_with_processes
+from hami_py.node.processes import pod_of, pods_with_processes
 
 UID = "8dbc6577-d0e2-4706-8787-57d52c03ddf2"
 MIRROR = "7e6c2b8a0f5d4e1ab9c3d2e1f0a9b8c7"
@@ -67,8 +67,8 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_pod_and_container(name: str) -> None:
-    assert (pod_of(FOUND[name]), container_of(FOUND[name])) == (UID, ID)
+def test_the_pod_of_a_containers_process(name: str) -> None:
+    assert pod_of(FOUND[name]) == UID
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_pod_and_container(name: str) -> None:
     ],
 )
 def test_a_static_pod(cgroups: str) -> None:
-    assert (pod_of(cgroups), container_of(cgroups)) == (MIRROR, ID)
+    assert pod_of(cgroups) == MIRROR
 
 
 @pytest.mark.parametrize(
     "cgroups",
     [f"0::/kubepods/pod{UID}\n", v1(f"/kubepods/pod{UID}"), f"0::/kubepods/pod{UID}/crio-conmon\n"],
 )
-def test_a_process_of_the_pod_itself_is_in_no_container(cgroups: str) -> None:
-    assert (pod_of(cgroups), container_of(cgroups)) == (UID, None)
+def test_a_process_of_the_pod_itself(cgroups: str) -> None:
+    assert pod_of(cgroups) == UID
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""A node's state on a temporary directory, and its pods as the API server would report them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hami_py._native import FORMATS
+from hami_py.agent.node import NodeStore
+from hami_py.agent.pods import NodePod, PodStore
+from hami_py.agent.settings import AgentSettings
+from hami_py.agent.state import Cards, NodeState
+from hami_py.gpu.inventory import Inventory
+from hami_py.model.pods.wire import Card, CardAllocation
+from hami_py.node.devices import DeviceRecord
+from hami_py.node.ledger import Ledger
+from hami_py.node.paths import Paths
+from hami_py.node.slots import Slots
+
+LIBRARY = f"/var/lib/hami/library/{FORMATS[-1]}-abc/libvgpu.so"
+
+#: The memory of each card.
+CARD_MIB = 8000
+
+
+def settings(folder: Path) -> AgentSettings:
+    """The settings of an agent whose directories are all in this folder."""
+    paths = Paths(folder / "run", folder / "state", folder / "kubelet")
+    for path in (paths.runtime, paths.state, paths.device_plugins):
+        path.mkdir(parents=True, exist_ok=True)
+    return AgentSettings("n1", Path("/library"), paths)
+
+
+def state(of: AgentSettings, *cards: str) -> NodeState:
+    """A node with these cards and no pod."""
+    known = Cards()
+    found = [Card(uuid, index, "A100", CARD_MIB) for index, uuid in enumerate(cards)]
+    known.add(Inventory(tuple(found), dict.fromkeys(cards), "1", {}))
+    pods = PodStore(lambda: None)
+    pods.replace([])
+    return NodeState(
+        of.pods,
+        cards=known,
+        pods=pods,
+        node=NodeStore(lambda: None),
+        ledger=Ledger(of.paths.ledger),
+        slots=Slots(of.paths, None),
+    )
+
+
+def pod(
+    uid: str,
+    containers: Mapping[str, CardAllocation],
+    *,
+    spec: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> NodePod:
+    """A pod of a controller, whose containers have these cards; ``spec`` is merged over its own."""
+    assignment = {
+        "version": 1,
+        "pod": uid,
+        "node": "n1",
+        "containers": {
+            name: [{"card": card.card, "memory_mib": card.memory_mib, "cores": card.cores}]
+            for name, card in containers.items()
+        },
+    }
+    written = {
+        "metadata": {
+            "name": uid,
+            "namespace": "default",
+            "uid": uid,
+            "annotations": {"hami.io/assignment": json.dumps(assignment), **(annotations or {})},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "controller": True}],
+        },
+        "spec": {
+            "nodeName": "n1",
+            "restartPolicy": "Always",
+            "containers": [{"name": name} for name in containers],
+            **(spec or {}),
+        },
+        "status": {"phase": "Running", **(status or {})},
+    }
+    return msgspec.json.decode(json.dumps(written), type=NodePod)
+
+
+def record(uid: str, container: str, device: str) -> DeviceRecord:
+    """What the kubelet has recorded of a container with one device; its slot has both names."""
+    return DeviceRecord(uid, container, frozenset([device]), f"{uid}-{container}", LIBRARY)

@@ -1,0 +1,62 @@
+"""Processes on the cards that are reported with the name of their pod."""
+
+import os
+import threading
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from hami_py.agent import observer
+from hami_py.agent.observer import Observer
+from hami_py.gpu.inventory import Inventory
+from hami_py.gpu.processes import CardProcess
+from hami_py.kube import Event, Reference
+from hami_py.model.pods.wire import Card, PodName
+from hami_py.node.ledger import Entry
+from unit.agent.build import LIBRARY, pod, settings, state
+from unit.node.build import on
+
+
+def test_a_damaged_account_hides_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant can truncate it, and then start a program without the library."""
+    of = settings(tmp_path)
+    node = state(of, "A")
+    node.pods.changed(pod("p", {"main": on("A")}))
+    name, cards = PodName("p", "default", "p"), (on("A"),)
+    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
+    node.ledger.put(entry)
+    node.ensure_slot(entry)
+    os.truncate(of.paths.slots / "p" / "account", 0)
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    written: list[Event] = []
+    seen = Observer(
+        node, written.append, Reference("Node", "n1", "n1"), lambda: None, period_s=1.0, slots=10
+    )
+    for _ in range(2):
+        seen.look([CardProcess("A", os.getpid(), 1 << 20)])
+    assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
+
+
+def test_a_card_that_answers_late_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = state(settings(tmp_path), "A")
+    both = tuple(Card(uuid, index, "A100", 8000) for index, uuid in enumerate("AB"))
+    node.cards.add(Inventory(both[:1], {}, "1", {1: "GPU is lost"}))
+    monkeypatch.setattr(observer, "_READ_AGAIN_S", 0.0)
+    monkeypatch.setattr(observer, "session", nullcontext)
+    monkeypatch.setattr(observer, "memory_used", dict)
+    monkeypatch.setattr(observer, "card_processes", list)
+    monkeypatch.setattr(observer, "inventory", lambda _: Inventory(both, {}, "1", {}))
+    published = threading.Event()
+    seen = Observer(
+        node, print, Reference("Node", "n1", "n1"), published.set, period_s=0.01, slots=10
+    )
+    seen.start()
+    assert published.wait(10.0)
+    seen.stop()
+    assert [card.uuid for card in node.cards.all] == ["A", "B"]
+    assert node.cards.are_complete
