@@ -5,6 +5,7 @@
 | ``api`` | generated: device plugins (v1beta1) and pod resources (v1) |
 | ``service`` | the service that the kubelet calls |
 | ``registration`` | serving and registering, again whenever the kubelet forgets |
+| ``other_plugin`` | another device plugin for the same resource |
 | ``devices`` | the devices that the kubelet is told of |
 | ``allocation`` | the answer to Allocate |
 | ``preference`` | which device IDs fit the assigned cards |

@@ -30,8 +30,8 @@ class PodResources:
 
     def __init__(self, socket: Path, resource: str) -> None:
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]
-        self._channel = grpc.insecure_channel(f"unix://{socket}", options=options)
-        self._stub = services.PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
+        channel = grpc.insecure_channel(f"unix://{socket}", options=options)
+        self._stub = services.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
         self._resource = resource
 
     def list(self, deadline_s: float) -> Listed:
@@ -57,7 +57,3 @@ class PodResources:
             }
             for pod in answer.pod_resources
         }
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._channel.close()

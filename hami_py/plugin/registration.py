@@ -6,15 +6,13 @@ registration may succeed although the kubelet never watches the devices. Only an
 means "registered". While there is none, pods that the kubelet admits fail for good, so the loop
 looks often and does not back off for long.
 
-NVIDIA's own device plugin serves the same resource. The kubelet would keep the one that registered
-last, and containers would get cards without limits, so this plugin does not register beside it.
+This plugin does not register beside another one for the same resource (``other_plugin``).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 import time
 from concurrent import futures
@@ -23,6 +21,7 @@ from pathlib import Path
 
 import grpc
 
+from hami_py.plugin import other_plugin
 from hami_py.plugin.api import deviceplugin_pb2 as api
 from hami_py.plugin.api import deviceplugin_pb2_grpc as services
 from hami_py.plugin.devices import DeviceList
@@ -34,11 +33,8 @@ _log = logging.getLogger(__name__)
 
 _VERSION = "v1beta1"
 
-_NVIDIA = "nvidia-gpu.sock"
-"""The socket of NVIDIA's device plugin."""
-
 _CONFLICT_S = 1.0
-"""How often to look for it."""
+"""How often to look for another device plugin."""
 
 _POLL_S = 0.05
 """A restarted kubelet opens its socket a fraction of a second before it admits pods."""
@@ -91,9 +87,9 @@ class Registration:
         """Why this plugin must not register; None = it may."""
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _CONFLICT_S
-            serves = _accepts(self._folder / _NVIDIA)
-            why = f"NVIDIA's device plugin serves {self._resource} on this node"
-            self._conflict = why if serves else None
+            socket = self._folder / other_plugin.SOCKET
+            why = f"another device plugin (NVIDIA's or HAMi's) listens on {socket}"
+            self._conflict = why if other_plugin.listens(self._folder) else None
         return self._conflict
 
     @property
@@ -105,7 +101,7 @@ class Registration:
         """Start to serve and to register."""
         for left in self._folder.glob("hami-*.sock"):
             # Of an agent that was killed.
-            if not _accepts(left):
+            if not other_plugin.accepts(left):
                 left.unlink(missing_ok=True)
         self._thread.start()
 
@@ -212,14 +208,3 @@ class Registration:
             server.stop(_END_S if self._stopping.is_set() else 0).wait(2 * _END_S)
         with suppress(FileNotFoundError):
             self._socket.unlink()
-
-
-def _accepts(path: Path) -> bool:
-    """Whether a program listens on a socket."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_REGISTER_S)
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True

@@ -2,8 +2,8 @@
 
 For each container with cards the kubelet calls GetPreferredAllocation (sometimes), Allocate, and
 before each start PreStartContainer. An error of the first two fails the pod for good, so they have
-none. An error of PreStartContainer delays the container: the kubelet calls again after 0.5, 12,
-26 s.
+none. An error of PreStartContainer delays the container: the kubelet calls again within a second,
+and then every 11 to 15 s (``tests/cluster/test_findings_kubelet.py``).
 """
 
 from __future__ import annotations

@@ -1,1 +1,27 @@
-"""A real Kubernetes on this machine, for tests: etcd, API server, scheduler; a node if wanted."""
+"""A real Kubernetes on this machine, for tests: etcd, API server, scheduler; a node if wanted.
+
+| family | modules |
+|---|---|
+| clusters | `control_plane`, `pool` of them; `node`, `node_gpu`; `whole`; fixtures: `conftest` |
+| what clusters consist of | `binaries`, `servers`, `server_flags`, `certificates`, `images`, |
+| | `image_*`, `node_init`, `nvidia_runtime`, `leftovers` |
+| our programs in them | `deployed`, `extended`, `webhooks`, `interfaces` |
+| pods | `objects`, `gpu_pods`, `placing`, `limited_pods`, `crowd`, `load`, `attacks` |
+| requests | `api`, `kubectl`, `waiting` |
+| oracles | `card_owners`, `card_watch`, `node_remains`, `audit_log` |
+| faults | `node_faults`, `failing`, `repeated_events` |
+| stand-ins that record | `device_plugin`, `extender`, `admission`, `recorder`, `recordings` |
+| measurements, demo | `measure`, `measure_node`, `demo` |
+
+| tests | of |
+|---|---|
+| `test_findings_*` | Kubernetes' own behaviour: docs/kubernetes-findings.md |
+| `test_scheduler`, `test_placing_*`, `test_queries*` | the extender, on nodes made by hand |
+| `test_failing_*` | the extender while something fails |
+| `test_webhook*`, `test_policies` | admission |
+| `test_deploy*`, `test_smoke`, `test_whole` | deploy/ |
+| `test_examples`, `test_documented_steps` | the examples, and the commands of the docs |
+| `test_node_*`, `test_limited_pods`, `test_crowd` | a node with its agent |
+| `test_library`, `test_migration` | a node that the webhook equips, or that had HAMi |
+| `test_binaries`, `test_pool`, `test_interfaces`, `test_leaves_nothing` | these helpers |
+"""

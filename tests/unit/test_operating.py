@@ -1,10 +1,12 @@
 """docs/install.md and docs/operate.md list exactly what the code has."""
 
+import ast
 import base64
 import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from hami_py.errors import InvalidValue
 from hami_py.kube import check_annotations, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import wire
+from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
+from hami_py.monitor import exposition as node_exposition
+from hami_py.plugin.allocation import STRATEGIES
 from hami_py.scheduler.metrics import Metrics
 from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.state.nodes import NO_CARDS
@@ -126,14 +131,26 @@ def exposed() -> dict[str, set[str]]:
     reviewer.mutate(read_review(json.dumps(review)))
     keeper: Any = Keeper()
     text = meter.exposition() + meter.cards().decode()
-    text += metrics.exposition(reviewer, keeper, Bodies(1))
+    return labels(text + metrics.exposition(reviewer, keeper, Bodies(1)))
+
+
+def labels(text: str) -> dict[str, set[str]]:
+    """The labels of what a page of metrics has, by name."""
     found = {}
     for family in text_string_to_metric_families(text):
         if not family.name.endswith("_created"):
             name = f"{family.name}_total" if family.type == "counter" else family.name
-            labels = {label for sample in family.samples for label in sample.labels}
-            found[name] = labels - {"le"}
+            of_all = {label for sample in family.samples for label in sample.labels}
+            found[name] = of_all - {"le"}
     return found
+
+
+def exposed_by_nodes() -> dict[str, set[str]]:
+    """The same of a node agent."""
+    card = CardFigures("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
+    container = ContainerFigures("ml", "p", "main", "GPU-0", 1, 0.3, "preload")
+    figures = NodeFigures("n", (card,), (container,), {"bypass": 1}, 0, registered=True)
+    return labels(node_exposition(figures).decode())
 
 
 def test_every_metric_is_on_the_page_with_its_labels() -> None:
@@ -141,27 +158,76 @@ def test_every_metric_is_on_the_page_with_its_labels() -> None:
     assert {row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in table} == exposed()
 
 
+def test_every_metric_of_a_node_is_on_the_page_with_its_labels() -> None:
+    table = rows(section("Metrics of a node"))
+    further = {row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in table}
+    of_cards = {"gpu", "UUID", "modelName"}
+    assert {
+        name: own | {"Hostname"} | (set() if name.startswith("hami_node_") else of_cards)
+        for name, own in further.items()
+    } == exposed_by_nodes()
+
+
 def test_every_query_on_the_page_uses_existing_metrics() -> None:
-    asked = set(re.findall(r"\bhami_(?:scheduler|webhook)_\w+", OPERATE + INSTALL))
-    there = {name for known in exposed() for name in (known, f"{known}_bucket")}
-    assert asked <= there
+    kinds = "scheduler|webhook|card|container|node"
+    asked = set(re.findall(rf"\bhami_(?:{kinds})_\w+", OPERATE + INSTALL))
+    known = exposed().keys() | exposed_by_nodes().keys()
+    assert asked <= known | {f"{name}_bucket" for name in known}
+
+
+#: The page describes these once, for all commands.
+OF_ALL = {"--kubeconfig": "", "--context": ""}
+
+
+def options_of(command: str) -> dict[str, str]:
+    """The defaults of a command's options as the page writes them."""
+    written = {True: "required", False: ""}
+    return {
+        param.opts[0]: str(param.default)
+        if isinstance(param.default, str | int | Path) and not isinstance(param.default, bool)
+        else written[param.required]
+        for param in hami.commands[command].params
+        if isinstance(param, click.Option)
+    }
 
 
 @pytest.mark.parametrize("command", ["scheduler", "webhook"])
 def test_every_option_is_on_the_page_with_its_default(command: str) -> None:
     text = section("Options", INSTALL).split(f"`hami {command}`")[1].split("`hami webhook`, in")[0]
-    on_page = {row[0]: row[1].strip("`") for row in rows(text)}
-    options = {
-        param.opts[0]: param.default if isinstance(param.default, str) else ""
-        for param in hami.commands[command].params
-        if isinstance(param, click.Option)
-    }
-    assert {"--kubeconfig", "--context"} <= options.keys()
-    assert on_page == {
-        name: default
-        for name, default in options.items()
-        if name not in {"--kubeconfig", "--context"}
-    }
+    assert {row[0]: row[1].strip("`") for row in rows(text)} | OF_ALL == options_of(command)
+
+
+def test_every_option_of_the_node_agent_is_on_the_page_with_its_default() -> None:
+    table = rows(section("Options of `hami node`", INSTALL))
+    assert {row[0]: row[1].strip("`") for row in table} | OF_ALL == options_of("node")
+
+
+def test_the_node_agents_command_offers_all_ways_to_name_cards() -> None:
+    """The command cannot import them: without its extra, their package is not installed."""
+    (option,) = [each for each in hami.commands["node"].params if each.name == "strategy"]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == STRATEGIES
+    _, *table = rows(section("How containers get their cards", INSTALL))
+    # The default has more than its name in the cell.
+    assert {row[0].split("`")[0] for row in table} == {*STRATEGIES}
+
+
+def reasons(folder: Path) -> Iterator[str]:
+    """The reason of each ``Event(about, reason, …)`` and ``_tell(pod, reason, …)`` in a package."""
+    for path in sorted(folder.glob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Event", "self._tell"):
+                reason = call.args[1]
+                if ast.unparse(reason) != "reason":
+                    assert isinstance(reason, ast.Constant), f"{path}: {ast.unparse(call)}"
+                    yield str(reason.value)
+
+
+def test_every_event_of_the_node_agent_is_on_the_page() -> None:
+    lines = section("Events of the node agent").splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    on_page = [reason for cell in cells for reason in re.findall(r"`(\w+)`", cell)]
+    assert sorted(on_page) == sorted({*reasons(ROOT / "hami_py" / "agent")})
 
 
 SETTINGS = rows(section("The settings file", INSTALL))

@@ -1,16 +1,14 @@
 """The doctor's checks of a node of Kubernetes: what would give containers cards without limits."""
 
 import re
-import socket
 from pathlib import Path
 
 from hami_py.cli.doctor.trial import Found
 from hami_py.errors import HamiError
+from hami_py.plugin import other_plugin
 
 KUBELET = Path("/var/lib/kubelet/device-plugins")
 """A machine with this folder is a node."""
-
-_NVIDIA = "nvidia-gpu.sock"
 
 TOOLKIT = Path("/etc/nvidia-container-runtime/config.toml")
 
@@ -18,20 +16,18 @@ _SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 
 
 def device_plugins(folder: Path = KUBELET) -> Found:
-    """Check that no other device plugin serves the cards.
+    """Check that no other device plugin may serve the cards.
 
     Raises:
-        HamiError: NVIDIA's does.
+        HamiError: NVIDIA's or HAMi's runs.
     """
     if not folder.is_dir():
         return "this machine is no node of Kubernetes"
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(str(folder / _NVIDIA))
-        except OSError:
-            return "no other device plugin serves nvidia.com/gpu"
+    if not other_plugin.listens(folder):
+        return f"no device plugin listens on {other_plugin.SOCKET}"
+    why = f"another device plugin (NVIDIA's or HAMi's) listens on {folder / other_plugin.SOCKET}"
     fix = "remove it from this node: containers would get cards without limits"
-    raise HamiError("device plugins", "NVIDIA's device plugin runs", fix)
+    raise HamiError("device plugins", why, fix)
 
 
 def container_toolkit(file: Path = TOOLKIT, folder: Path = KUBELET) -> Found:

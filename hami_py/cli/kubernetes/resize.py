@@ -28,6 +28,12 @@ _DEADLINE_S = 10.0
 _DECISION_S = 30.0
 _POLL_S = 0.2
 
+_AGENT_LOG = (
+    "kubectl -n hami-system logs $(kubectl -n hami-system get pods -o name"
+    " -l app.kubernetes.io/name=hami-node --field-selector spec.nodeName={node})"
+)
+"""The command that prints the log of the agent of a node, with the names of deploy/."""
+
 
 class _Event(msgspec.Struct):
     class Meta(msgspec.Struct):
@@ -68,10 +74,21 @@ def resize_pod(server: ApiServer, text: str, request: LimitRequest) -> None:
             return
         for event, message in _refusals(server, namespace, pod).items():
             if event not in refused:
-                raise StateError(f"pod {text}", "the node agent refuses", message)
+                raise _refused(text, message)
         time.sleep(_POLL_S)
-    why = f"the node agent has not decided after {_DECISION_S:g} s"
-    raise StateError(f"pod {text}", why, "check the agent on its node: `hami explain`")
+    node = pod.spec.node_name
+    why = f"the agent of node {node} has not decided after {_DECISION_S:g} s"
+    raise StateError(f"pod {text}", why, f"read the agent's log: {_AGENT_LOG.format(node=node)}")
+
+
+def _refused(text: str, message: str) -> StateError:
+    """The agent's error, from the message of its event: what failed, why, and the fix."""
+    _, _, rest = message.partition(": ")
+    why, _, fix = rest.rpartition("; ")
+    if not why or not fix:
+        # Kubernetes has cut a long message.
+        why, fix = message, "request other limits"
+    return StateError(f"pod {text}", f"the node agent refuses: {why}", fix)
 
 
 def _parse(text: str) -> tuple[str, str, str | None]:

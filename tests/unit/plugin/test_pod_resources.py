@@ -62,10 +62,8 @@ def lister(socket: Path) -> Iterator[Lister]:
 
 
 @pytest.fixture
-def pods(socket: Path) -> Iterator[PodResources]:
-    pods = PodResources(socket, RESOURCE)
-    yield pods
-    pods.close()
+def pods(socket: Path) -> PodResources:
+    return PodResources(socket, RESOURCE)
 
 
 def container(name: str, **devices: list[str]) -> api.ContainerResources:

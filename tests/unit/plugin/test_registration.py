@@ -1,5 +1,6 @@
 """The plugin is registered whenever the kubelet is there, whatever the kubelet forgets."""
 
+import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -191,6 +192,24 @@ def test_a_plugin_that_is_stopped_leaves_nothing(
     assert sockets(folder) == []
     assert not plugin.is_registered
     assert len(kubelet.registered) == 1
+
+
+def test_beside_another_device_plugin_it_is_not_registered(
+    kubelet: FakeKubelet, folder: Path, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet would keep the one that registered last."""
+    monkeypatch.setattr(registration, "_CONFLICT_S", 0.05)
+    plugin = register()
+    watched(kubelet)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(folder / "nvidia-gpu.sock"))
+        other.listen()
+        kubelet.wait(lambda kubelet: kubelet.devices is None, "it is not registered any more")
+        why = f"another device plugin (NVIDIA's or HAMi's) listens on {folder}/nvidia-gpu.sock"
+        assert plugin.conflict == why
+        assert sockets(folder) == ["nvidia-gpu.sock"]
+    again(kubelet, 1)
+    watched(kubelet)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
