@@ -21,12 +21,12 @@ _ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _DEADLINE = 120.0
 
 
-def check_nothing_remains(cluster: WholeCluster) -> None:
-    """Wait until nothing remains of pods that do not exist any more."""
+def check_nothing_remains(cluster: WholeCluster, besides: str | None = None) -> None:
+    """Wait until nothing remains of pods that have ended, but names with ``besides`` in them."""
     left: list[str] = []
 
     def look() -> bool:
-        left[:] = remains(cluster)
+        left[:] = [name for name in remains(cluster) if besides is None or besides not in name]
         return not left
 
     try:
@@ -96,6 +96,6 @@ def _process(node: Node, process: Path) -> Iterator[str]:
     """Its cgroup, and of a containerd-shim the arguments, if it is one of this node."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         cgroups = (process / "cgroup").read_text()
-        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         if node.cgroups[0].name in cgroups or str(node.folder) in command:
             yield f"process {process.name}, {command}, {cgroups}"

@@ -24,7 +24,6 @@ from cluster.whole import WholeCluster
 
 pytestmark = [
     pytest.mark.programs("controllers", "kubectl", "node"),
-    pytest.mark.tier("torture"),
     pytest.mark.timeout(900),
 ]
 
@@ -85,6 +84,7 @@ def run_round(
     dice = random.Random(seed)  # noqa: S311
     total = sum(kind.count for kind in kinds)
     moments = sorted(dice.sample(range(total // 10, total), len(faults)))
+    struck = {fault for each in faults for fault in each}
     before: list[Object] = []
     with Watch(cluster) as watch:
         crowd.create(cluster, kinds)
@@ -94,10 +94,12 @@ def run_round(
             strike(cluster, together, dice)
         pods = crowd.running(cluster, kinds)
         card_owners.check_agreement(cluster, pods)
-        check_unaffected(cluster, before, {fault for each in faults for fault in each})
+        check_unaffected(cluster, before, struck)
         watch.check()
         crowd.delete(cluster)
-        node_remains.check_nothing_remains(cluster)
+        # containerd forgets the shim of a container whose start was interrupted.
+        shims = "containerd-shim" if KUBELET in struck else None
+        node_remains.check_nothing_remains(cluster, besides=shims)
     print(f"looked {watch.looks} times")
 
 
@@ -157,6 +159,7 @@ def started(pod: Object) -> dict[str, str]:
     }
 
 
+@pytest.mark.tier("torture")
 @pytest.mark.parametrize("faults", SETS, ids=lambda faults: "-".join(each.name for each in faults))
 def test_a_crowd_starts_although_something_is_killed(
     cluster: WholeCluster, faults: tuple[Fault, ...]
