@@ -33,7 +33,7 @@ _RETRY_S = 5.0
 _DEADLINE_S = 10.0
 
 _AMOUNTS = tuple(name for profile in (HAMI, ALIYUN) for name in (profile.memory, profile.cores))
-"""What agents may have published. The cleanup does not know their settings, so it removes all."""
+"""The resources of all profiles: the cleanup does not know which of them the agents have used."""
 
 
 class Cleanup:

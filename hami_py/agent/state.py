@@ -201,7 +201,7 @@ class NodeState:
         self.slots.set_limits(entry.slot, self._rows(entry))
 
     def in_force(self, card: CardAllocation) -> CardAllocation:
-        """What the node enforces of an allocation: by the cluster's setting, time has no limit."""
+        """The enforced limits of an allocation: no time limit with ``core_policy: disable``."""
         return replace_fields(card, cores=0) if self._settings.core_policy == "disable" else card
 
     @property

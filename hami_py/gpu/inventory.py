@@ -41,7 +41,7 @@ class Inventory:
     """The cards of a node.
 
     Attributes:
-        cards: the cards that answer. One that is left out keeps its index.
+        cards: the cards that answer. The index of a card that does not answer stays unused.
         context_memory: by UUID, the bytes that the driver takes for a context; None = unknown.
         driver: the driver's version.
         left_out: by NVML's index, the error of each GPU that does not answer; read the inventory

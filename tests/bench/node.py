@@ -57,7 +57,7 @@ QUICK = Plan(2, (crowd.Kind("small", 10, crowd.Size(1024, 5)),), ones=5, idle=5,
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured in a cluster with hami, and of a crowd in one without."""
+    """The measurements in a cluster with hami, and the time of a crowd in a cluster without."""
 
     crowd_without_s: float
     crowd_s: float

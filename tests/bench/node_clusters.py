@@ -55,7 +55,7 @@ def without_hami() -> Iterator[Subject]:
 
 
 def only_cards(size: Size, resource: str = UNLIMITED) -> dict[str, int]:
-    """What a container requests of a plugin without limits."""
+    """The resources that a container requests from a plugin without limits."""
     return {resource: size.cards}
 
 

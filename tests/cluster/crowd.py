@@ -37,7 +37,7 @@ class Size:
 
 
 def limits(size: Size) -> dict[str, int]:
-    """What a container of this size requests."""
+    """The resources that a container of this size requests from hami."""
     return {
         "nvidia.com/gpu": size.cards,
         "nvidia.com/gpumem": size.memory_mib,

@@ -1,4 +1,4 @@
-"""What a node survives: a reboot, minutes without an API server, a kubelet that restarts often.
+"""Pods run after a reboot, minutes without an API server, and many restarts of the kubelet.
 
 Each container of the Deployment holds all memory of its limit. In the end each pod runs on the
 card that scheduler, kubelet, node agent and driver agree on, and nothing remains of the others.

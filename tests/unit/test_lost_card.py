@@ -1,4 +1,4 @@
-"""What the node's agent reads of its cards, on a stub with a card that is lost."""
+"""The node agent reads its cards on a stub with a lost card: only that card is left out."""
 
 import json
 import sys
@@ -41,7 +41,7 @@ def environment(server: StubServer) -> dict[str, str]:
 
 
 def read(server: StubServer) -> tuple[Any, str]:
-    """What a program reads, and what it logs."""
+    """The output of a program, and its log."""
     done = run([sys.executable, "-c", READ], environment(server))
     assert done.code == 0, done.err
     return json.loads(done.out), done.err

@@ -88,5 +88,5 @@ def pod(
 
 
 def record(uid: str, container: str, device: str) -> DeviceRecord:
-    """What the kubelet has recorded of a container with one device; its slot has both names."""
+    """The kubelet's record of a container with one device. The slot is named `UID-CONTAINER`."""
     return DeviceRecord(uid, container, frozenset([device]), f"{uid}-{container}", LIBRARY)

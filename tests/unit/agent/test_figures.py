@@ -1,4 +1,4 @@
-"""What is exposed of a container says what is enforced."""
+"""The metrics of a container show only limits that are enforced."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,14 @@ def test_a_refused_request_is_not_applied_by_the_next_agent(
 def test_a_time_limit_cannot_be_removed(node: NodeState) -> None:
     request(node, on("A", 6000, 0))
     with pytest.raises(Refused, match="cores 0"):
+        judge(node)
+
+
+def test_limits_that_will_be_variables_cannot_change(of: AgentSettings) -> None:
+    """The webhook has set them before the container starts."""
+    node = state(replace(of, pods=PodSettings(library_directory="/opt/hami")), "A")
+    request(node, on("A", 2000, 30))
+    with pytest.raises(Refused, match="variables"):
         judge(node)
 
 
