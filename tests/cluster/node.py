@@ -110,9 +110,7 @@ class Node:
         for server in self.servers:
             server.kill()
         self._kill_all()
-        remove_cgroups(
-            path for cgroup in self.cgroups for path in cgroup.iterdir() if path.is_dir()
-        )
+        remove_cgroups(self.cgroups)
         shutil.rmtree(self.folder / "ctd" / "state")
 
     def boot(self) -> None:
