@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cluster import waiting
 from cluster.whole import WholeCluster
 
 _SYSTEM = "/api/v1/namespaces/hami-system/pods"
@@ -53,14 +54,17 @@ API_SERVER = Fault(
 
 
 def kill_pods(cluster: WholeCluster, chosen: Callable[[str], bool]) -> None:
-    """SIGKILL to all containers of those pods of hami-system."""
-    uids = [
-        pod["metadata"]["uid"]
-        for pod in cluster.api.list(_SYSTEM)
-        if chosen(pod["metadata"]["name"])
-    ]
-    killed = [process for uid in uids for process in cluster.processes(uid)]
-    assert killed, "no such pod runs"
-    for process in killed:
+    """SIGKILL to all containers of those pods of hami-system.
+
+    One that was killed before may not run again yet: that is waited for. So the API server and the
+    kubelet have to run.
+    """
+
+    def processes() -> list[int]:
+        pods = [pod["metadata"] for pod in cluster.api.list(_SYSTEM)]
+        uids = [pod["uid"] for pod in pods if chosen(pod["name"])]
+        return [process for uid in uids for process in cluster.processes(uid)]
+
+    for process in waiting.until(processes, "such a pod runs"):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

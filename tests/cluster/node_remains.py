@@ -7,7 +7,7 @@ ID. So all names on the node are compared with the pods and containers that exis
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from cluster import card_owners, waiting
@@ -21,12 +21,12 @@ _ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _DEADLINE = 120.0
 
 
-def check_nothing_remains(cluster: WholeCluster, besides: str | None = None) -> None:
-    """Wait until nothing remains of pods that have ended, but names with ``besides`` in them."""
+def check_nothing_remains(cluster: WholeCluster, besides: Collection[str] = ()) -> None:
+    """Wait until nothing remains of pods that have ended, but names with these parts."""
     left: list[str] = []
 
     def look() -> bool:
-        left[:] = [name for name in remains(cluster) if besides is None or besides not in name]
+        left[:] = [name for name in remains(cluster) if not any(part in name for part in besides)]
         return not left
 
     try:

@@ -63,7 +63,7 @@ def pods(cluster: WholeCluster) -> Iterator[list[Object]]:
     cluster.api.delete(f"{DEPLOYMENTS}/held")
     cluster.api.delete_all(PODS)
     waiting.until(lambda: not cluster.api.list(PODS), "all pods are deleted", DEADLINE)
-    check_nothing_remains(cluster, besides="containerd-shim")
+    check_nothing_remains(cluster, besides=["containerd-shim"])
 
 
 def running(cluster: WholeCluster) -> list[Object]:
