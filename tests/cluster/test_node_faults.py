@@ -148,7 +148,8 @@ def why(pod: Object) -> str:
         each["state"]["terminated"]
         for statuses in ("initContainerStatuses", "containerStatuses")
         for each in status.get(statuses, ())
-        if "terminated" in each["state"]
+        # A sidecar fails no pod: it is ended when the pod has failed.
+        if "terminated" in each["state"] and each["name"] != "sidecar"
     ]
     reasons = [each["reason"] for each in ended if each["exitCode"] != 0]
     return str(status.get("reason") or ", ".join(reasons))
