@@ -169,12 +169,12 @@ class NodeState:
         """What a decision about a container is based on."""
         bound = ((pod.uid, self.bound(pod)) for pod in self.pods.all())
         pods = {uid: each for uid, each in bound if each is not None}
-        allocated = {
-            (entry.pod.uid, entry.container): entry.cards
-            for entry in self.ledger.entries.values()
-            if not self._has_ended(entry)
+        entries = {
+            (entry.pod.uid, entry.container): entry for entry in self.ledger.entries.values()
         }
-        return NodeView(self.cards.capacities(), pods, allocated)
+        ended = {key for key, entry in entries.items() if self._has_ended(entry)}
+        allocated = {key: entry.cards for key, entry in entries.items() if key not in ended}
+        return NodeView(self.cards.capacities(), pods, allocated, ended)
 
     def _has_ended(self, entry: Entry) -> bool:
         pod = self.pods.get(entry.pod.uid)

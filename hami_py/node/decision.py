@@ -13,7 +13,7 @@ it, so there are these cases, in this order:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -54,11 +54,17 @@ class NodeView:
         pods: the bound pods by UID.
         allocated: by pod and container, the cards that the ledger has for containers that have not
             ended.
+        ended: the containers that the ledger has, and that have ended: they had their cards.
     """
 
     cards: Mapping[str, Capacity]
     pods: Mapping[str, BoundPod]
     allocated: Mapping[tuple[str, str], Sequence[CardAllocation]] = field(default_factory=dict)
+    ended: Collection[tuple[str, str]] = ()
+
+    def has_started(self, pod: str, container: str) -> bool:
+        """Whether a container has its cards, or had them."""
+        return (pod, container) in self.allocated or (pod, container) in self.ended
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ def _partners(
     for uid, bound in sorted(view.pods.items()):
         for name, allocations in sorted(bound.assignment.containers.items()):
             cards = {allocation.card for allocation in allocations}
-            is_other = (uid, name) != me and (uid, name) not in view.allocated
+            is_other = (uid, name) != me and not view.has_started(uid, name)
             if is_other and right in cards and wrong not in cards:
                 yield uid, name
 
@@ -217,7 +223,7 @@ def _with_card(
     containers = dict(bound.assignment.containers)
     for name, cards in containers.items():
         in_turn = "init" in (bound.kinds.get(name), bound.kinds.get(container))
-        follows = in_turn and (uid, name) != without and (uid, name) not in view.allocated
+        follows = in_turn and (uid, name) != without and not view.has_started(uid, name)
         has_after = any(card.card == after for card in cards)
         if name == container or (follows and not has_after):
             containers[name] = tuple(
@@ -308,8 +314,21 @@ def assigned_on(
         card: the card's UUID.
         beside: only while this container runs, and without it.
     """
+    known = {uid: _without_ended(view, uid, bound) for uid, bound in view.pods.items()}
     unknown = {uid: pod for uid, pod in _allocated(view).items() if uid not in view.pods}
-    return _at_one_time({**view.pods, **unknown}, card, beside)
+    return _at_one_time({**known, **unknown}, card, beside)
+
+
+def _without_ended(view: NodeView, pod: str, bound: BoundPod) -> BoundPod:
+    """A pod without its init containers that have ended: the scheduler does not count them."""
+    containers = {
+        name: cards
+        for name, cards in bound.assignment.containers.items()
+        if (pod, name) not in view.ended or bound.kinds.get(name) != "init"
+    }
+    return replace(
+        bound, assignment=msgspec.structs.replace(bound.assignment, containers=containers)
+    )
 
 
 def _allocated_on(view: NodeView, card: str, beside: tuple[str, str]) -> tuple[int, int]:

@@ -96,6 +96,7 @@ def test_init_containers_that_may_run_again_keep_their_card(node: NodeState, sta
     node.pods.changed(pod("p", mine, spec=never, status=done))
     start(record("q", "main", "B::1"))
     assert node.ledger.entries["q-main"].cards == (on("B", 7000),)
+    assert node.ledger.changed.keys() == {"q"}, "p's init container had card B"
 
 
 def test_a_container_that_runs_after_a_wait_is_not_evicted(

@@ -1,6 +1,6 @@
 """Short ways to write a node, its pods and what containers on it have."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hami_py.model.pods.wire import Assignment, CardAllocation, Kind
 from hami_py.node.decision import BoundPod, Capacity, NodeView
@@ -34,6 +34,7 @@ def view(
     *pods: BoundPod,
     cards: Mapping[str, int] | None = None,
     allocated: Mapping[Key, Sequence[CardAllocation]] | None = None,
+    ended: Collection[Key] = (),
 ) -> NodeView:
     """A node with the cards A, B and C of 8000 MiB each, or these."""
     sizes = cards if cards is not None else dict.fromkeys("ABC", 8000)
@@ -41,4 +42,5 @@ def view(
         {uuid: Capacity(memory_mib) for uuid, memory_mib in sizes.items()},
         {pod.assignment.pod: pod for pod in pods},
         allocated or {},
+        ended,
     )

@@ -106,6 +106,13 @@ class TestContainersInTurn:
         changed = run(decide(node, "p", "init", ["B"]), on("B", 8000))
         assert changed == {"p": {"init": "B", "main": "B"}}
 
+    def test_one_that_has_ended_keeps_the_card_that_it_had(self) -> None:
+        """It has devices of that card, and would run again on them."""
+        pod = bound("p", init=on("A", 6000), main=on("A", 2000))
+        allocated = {("p", "main"): [on("A", 2000)]}
+        node = view(pod, bound("q", main=on("B", 5000)), allocated=allocated, ended={("p", "init")})
+        assert run(decide(node, "q", "main", ["A"]), on("A", 5000)) == {"q": {"main": "A"}}
+
 
 class TestSwap:
     """Another container that has not started is assigned to the picked card."""
