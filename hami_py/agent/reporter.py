@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod, reference
@@ -26,6 +27,9 @@ __all__ = ["Reporter"]
 _log = logging.getLogger(__name__)
 
 _DEADLINE_S = 10.0
+
+_AGAIN_S = 5.0
+"""When an assignment is written again. The watch shows a write a moment after it has succeeded."""
 
 
 class Reporter:
@@ -50,6 +54,7 @@ class Reporter:
         self._api, self._settings, self._state = api, settings, state
         self._holds, self._events = holds, events
         self._resizer = Resizer(api, settings.pods, state)
+        self._written: dict[str, tuple[Assignment, float]] = {}
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
@@ -118,9 +123,14 @@ class Reporter:
             pod = self._state.pods.get(uid)
             if pod is None or pod.is_over or _shows(pod, assignment):
                 done[uid] = assignment
+                self._written.pop(uid, None)
+                continue
+            written, at = self._written.get(uid, (None, 0.0))
+            if written == assignment and time.monotonic() - at < _AGAIN_S:
                 continue
             try:
                 self._write_assignment(pod, assignment)
+                self._written[uid] = (assignment, time.monotonic())
             except HamiError as error:
                 # Those of other pods may be accepted.
                 _log.warning("pod %s: its assignment: %s", pod.title, error)

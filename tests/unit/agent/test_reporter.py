@@ -63,3 +63,22 @@ def test_a_pod_whose_assignment_is_refused_does_not_stop_the_others(
     monkeypatch.setattr(reporter, "patch_metadata", patch)
     publish()
     assert written == ["b", "c"]
+
+
+def test_an_assignment_is_written_once_while_the_watch_does_not_show_it_yet(
+    node: NodeState, publish: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A")}))
+    node.ledger.put(changed={"p": assignment("p", main=on("B"))})
+    now, written = [0.0], []
+    monkeypatch.setattr(reporter.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(reporter, "patch_metadata", lambda *_, **__: written.append(now[0]))
+    publish()
+    publish()
+    assert written == [0.0]
+    node.ledger.put(changed={"p": assignment("p", main=on("C"))})
+    publish()
+    assert written == [0.0, 0.0], "another one is written at once"
+    now[0] = 60.0
+    publish()
+    assert written == [0.0, 0.0, 60.0], "somebody has removed it"
