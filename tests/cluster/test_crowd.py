@@ -1,5 +1,7 @@
 """A hundred pods at once on one node: each gets its card, and no card is over-allocated."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from cluster import audit_log, card_owners, crowd
@@ -25,6 +27,13 @@ def cluster(whole_cluster: StartWhole) -> WholeCluster:
     install(cluster)
     start_first(cluster)
     return cluster
+
+
+@pytest.fixture(autouse=True)
+def _no_crowd(cluster: WholeCluster) -> Iterator[None]:
+    """A crowd that has failed is not the next round's."""
+    yield
+    crowd.delete(cluster)
 
 
 @pytest.mark.timeout(900)
