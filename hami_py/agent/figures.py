@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
@@ -39,8 +40,9 @@ class Figures:
 
     def __init__(self, node: str, state: NodeState, observer: Observer, holds: Holds) -> None:
         self._node, self._state, self._observer, self._holds = node, state, observer, holds
-        # By slot and row.
+        # By slot and row. The round and a scrape of the metrics both note them.
         self._peaks: dict[tuple[str, int], int] = {}
+        self._peaks_lock = threading.Lock()
 
     def collect(self, *, registered: bool) -> NodeFigures:
         """The figures now."""
@@ -57,13 +59,20 @@ class Figures:
     def note_peaks(self) -> None:
         """Look how much memory is in use now. Call this regularly."""
         entries = list(self._state.ledger.entries.values())
-        peaks = {}
+        now = {}
         for entry in entries:
             use = self._state.use(entry.slot)
             for row in range(len(entry.cards)):
-                now = sum(each.memory[row] for each in _living(use))
-                peaks[(entry.slot, row)] = max(now, self._peaks.get((entry.slot, row), 0))
-        self._peaks = peaks
+                now[(entry.slot, row)] = sum(each.memory[row] for each in _living(use))
+        with self._peaks_lock:
+            self._peaks = {key: max(used, self._peaks.get(key, 0)) for key, used in now.items()}
+
+    def _peak(self, slot: str, row: int, used: int) -> int:
+        """The peak, which is never less than a use that the metrics have shown."""
+        with self._peaks_lock:
+            peak = max(used, self._peaks.get((slot, row), 0))
+            self._peaks[(slot, row)] = peak
+        return peak
 
     def _cards(self) -> Iterator[CardFigures]:
         view = self._state.view()
@@ -107,14 +116,15 @@ class Figures:
     ) -> ContainerFigures:
         level = _level(entry.mode, enforces=bool(entry.library))
         living = _living(use)
+        used = sum(each.memory[row] for each in living)
         return ContainerFigures(
             *(entry.pod.namespace, entry.pod.name, entry.container, card.card),
             limit=None if level == "none" else card.memory_mib * _MIB,
             share=self._share(card, entry.mode, level),
             level=level,
-            used=sum(each.memory[row] for each in living),
+            used=used,
             driver=sum(each.driver_memory[row] for each in living),
-            peak=self._peaks.get((entry.slot, row), 0),
+            peak=self._peak(entry.slot, row, used),
             engine_s=use.used_ns[row] / _NS if use is not None else 0.0,
             throttled_s=use.throttled_ns[row] / _NS if use is not None else 0.0,
             refusals=use.refusals[row] if use is not None else 0,
