@@ -37,7 +37,7 @@ pub struct Client {
 }
 
 fn open(socket: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(socket)?;
+    let stream = wire::uninterrupted(|| UnixStream::connect(socket))?;
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
     Ok(stream)

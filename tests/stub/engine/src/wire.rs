@@ -227,6 +227,17 @@ pub fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Calls `call` again while a signal interrupts it. `SA_RESTART` does not cover a socket with a
+/// timeout, and neither does a stop and a continuation of the process.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// Room for a control message with one descriptor, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct OneDescriptor([u8; 32]);
@@ -238,7 +249,7 @@ pub fn send_file(stream: &UnixStream, file: &impl AsRawFd) -> io::Result<()> {
     let mut control = OneDescriptor([0; 32]);
     // SAFETY: every pointer in `message` is to a local that lives until after the call; the control
     // buffer is larger than one descriptor needs.
-    let sent = unsafe {
+    let message = unsafe {
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
@@ -249,9 +260,14 @@ pub fn send_file(stream: &UnixStream, file: &impl AsRawFd) -> io::Result<()> {
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
         libc::CMSG_DATA(header).cast::<i32>().write_unaligned(file.as_raw_fd());
-        libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        message
     };
-    if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    uninterrupted(|| {
+        // SAFETY: as above.
+        let sent =
+            unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+        if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
 }
 
 /// Receives a file from [`send_file`].
@@ -266,9 +282,13 @@ pub fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
         message.msg_iovlen = 1;
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = size_of::<OneDescriptor>() as _;
-        if libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        uninterrupted(|| {
+            let flags = libc::MSG_CMSG_CLOEXEC;
+            match libc::recvmsg(stream.as_raw_fd(), &raw mut message, flags) {
+                0.. => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })?;
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         if header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
             return Err(io::ErrorKind::InvalidData.into());
@@ -280,6 +300,27 @@ pub fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::thread::JoinHandleExt;
+    use std::time::Duration;
+
+    extern "C" fn ignore(_: i32) {}
+
+    #[test]
+    fn a_file_arrives_although_signals_interrupt_the_wait() {
+        // SAFETY: the handler does nothing; no other test uses this signal.
+        unsafe { libc::signal(libc::SIGUSR1, ignore as *const () as libc::sighandler_t) };
+        let (ours, theirs) = UnixStream::pair().expect("pair");
+        theirs.set_read_timeout(Some(Duration::from_secs(30))).expect("timeout");
+        let receiver = std::thread::spawn(move || receive_file(&theirs).map(drop));
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(!receiver.is_finished());
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(receiver.as_pthread_t(), libc::SIGUSR1) };
+        }
+        send_file(&ours, &ours).expect("sent");
+        receiver.join().expect("no panic").expect("received");
+    }
 
     #[test]
     fn messages_survive_the_wire() {
