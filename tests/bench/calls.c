@@ -37,6 +37,8 @@ typedef struct {
     void *attributes;
     unsigned attribute_count;
 } configuration;
+int cuLaunchKernel_ptsz(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                        unsigned bz, unsigned shared, handle stream, void **parameters, void **extra);
 int cuLaunchKernelEx(const configuration *configuration, handle function, void **parameters,
                      void **extra);
 
@@ -91,6 +93,12 @@ static void launch_configured(int calls) {
         must(cuLaunchKernelEx(&one, kernels[0], NULL, NULL), "cuLaunchKernelEx");
 }
 
+static void launch_own_stream(int calls) {
+    for (int i = 0; i < calls; i++)
+        must(cuLaunchKernel_ptsz(kernels[0], 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL),
+             "cuLaunchKernel_ptsz");
+}
+
 // What can be asked for by name.
 static const struct call {
     const char *name;
@@ -104,6 +112,7 @@ static const struct call {
     {"launch_two", launch_two, 20000, 100},
     {"launch_64", launch_64, 20000, 100},
     {"launch_configured", launch_configured, 20000, 100},
+    {"launch_own_stream", launch_own_stream, 20000, 100},
 };
 
 enum { CALLS = sizeof all_calls / sizeof *all_calls };

@@ -43,6 +43,7 @@ LAUNCHES = {
     "launch_two": "launch of two kernels by turns",
     "launch_64": "launch of 64 kernels in a cycle",
     "launch_configured": "cuLaunchKernelEx",
+    "launch_own_stream": "launch into the own stream of a thread",
 }
 
 Environment = Mapping[str, str]

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import loads
 from bench.campaign import Campaign, Played
 from bench.loads import Scenario, Workload
+from bench.pauses import Pauses
 from bench.results import RESULTS, Row, write
 from bench.stage import Ran, Stage
 from bench.tracks import Track
@@ -105,6 +106,7 @@ def main() -> None:
     """Measures on both clocks; writes docs/results/share and share-real, and the plots."""
     with tempfile.TemporaryDirectory() as folder:
         exact, rows = _virtual_clock(Path(folder), EXACT)
+        rows += _told(Pauses(_kit(Path(folder)), Path(folder), COMMAND).rows())
     pictures = ["share-error.svg", "share-time.svg", "share-company.svg"]
     if write("share", "The share of a card's time, on the virtual clock", rows, pictures):
         # The plotting library is installed for this suite only.
@@ -176,8 +178,12 @@ def _track(history: Sequence[float]) -> Track:
     return Track(tuple(index / 100 for index in range(len(work))), tuple(work))
 
 
+def _kit(folder: Path) -> Kit:
+    return Kit.in_folder(artifacts.find(), folder)
+
+
 def _virtual_clock(folder: Path, plan: Plan) -> tuple[Campaign, list[Row]]:
-    stage = _Exact(Kit.in_folder(artifacts.find(), folder), folder)
+    stage = _Exact(_kit(folder), folder)
     campaign = Campaign(stage.play, COMMAND, binding=True, counted=False)
     return campaign, run(campaign, plan)
 

@@ -36,7 +36,7 @@ PATTERNS = {
     "tiny kernels with waits": [f"{LAUNCH} a s0 1 30", "sync s0"] * 100,
     "8 streams beside each other": [f"{LAUNCH} c s{i}" for i in range(8)] * 40,
     "8 streams that fill the card": [f"{LAUNCH} c s{i} 108" for i in range(8)] * 10,
-    "8 threads on their own streams": [f"threads 8 {LAUNCH} b P 1 100"],
+    "8 threads on their own streams": [f"threads 8 {LAUNCH} b P 1 400"],
     "8 threads on one stream": [f"threads 8 {LAUNCH} b s0 1 100"],
     "long kernels": [f"{LAUNCH} d s0 1 5"],
     "long kernels with waits": [f"{LAUNCH} d s0", "sync s0"] * 5,

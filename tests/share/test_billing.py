@@ -27,6 +27,7 @@ _ONE_CARD = (
     "threads",
     "cooperative",
     "ex",
+    "elsewhere",
     "graph",
     "branches",
 )
@@ -47,17 +48,12 @@ def _busy(played: Played, card: int = 0) -> float:
     return played.busy("alone", 0.0, _SECONDS + 1.0, card=card)
 
 
-_TOO_MUCH = pytest.mark.xfail(
-    strict=True, reason="short kernels on many streams are billed 3 to 10 percent too much"
-)
-
-
 @pytest.mark.parametrize(
     ("way", "kernel_us"),
     [
         ("streams", 1_000),
         *((way, us) for way in _ONE_CARD for us in _KERNELS),
-        pytest.param("streams", 50, marks=_TOO_MUCH),
+        ("streams", 50),
         ("filling", 20),
     ],
 )
@@ -67,13 +63,22 @@ def test_a_card(world: Worlds, way: str, kernel_us: int) -> None:
     assert _billed(played) == pytest.approx(_busy(played), rel=_TOLERANCE)
 
 
-@pytest.mark.parametrize("way", ["multi", "cards"])
+@pytest.mark.parametrize("way", ["multi", "cards", "across"])
 @pytest.mark.parametrize("kernel_us", _KERNELS)
 def test_two_cards(world: Worlds, way: str, kernel_us: int) -> None:
     played = _play(world(cards="a100,a100"), Program((_SECONDS, kernel_us, way), name="launches"))
     for card in (0, 1):
         assert _busy(played, card) >= 0.2 * _SECONDS
         assert _billed(played, card) == pytest.approx(_busy(played, card), rel=_TOLERANCE)
+
+
+@pytest.mark.parametrize("kernel_us", [20, 1_000, 20_000])
+def test_a_driver_that_waits_for_each_launch_changes_no_bill(world: Worlds, kernel_us: int) -> None:
+    """The duration of its call is no idle time of the card."""
+    program = Program(("--work", "async", "--kernel-us", kernel_us))
+    waiting = Container("alone", [program], 30, variables={"CUDA_LAUNCH_BLOCKING": "1"})
+    played = world().play([waiting], 4.0)
+    assert played.share("alone") == pytest.approx(30, abs=1.0)
 
 
 def test_copies_in_a_graph_are_billed_with_its_kernels(world: Worlds) -> None:

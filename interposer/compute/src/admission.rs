@@ -12,8 +12,9 @@ pub use crate::batch::thread::Next;
 use crate::batch::thread::{self, Thread};
 use crate::budget::{self, costs};
 use crate::capture::{self, Capturing};
-use crate::launch::{Launch, Stream};
+use crate::launch::{Launch, Stream, is_created};
 use crate::limiter::card::{self, Admitted, CardLimiter};
+use crate::limiter::verdict::New;
 use crate::{fast_path, meter};
 
 /// The slice in which a launch needs admission; `None` if it can go to the driver at once.
@@ -28,48 +29,57 @@ pub fn required() -> Option<&'static Limited> {
     }
 }
 
-/// Waits until a launch in the current context may be made.
+/// Waits until a launch may be made.
 pub fn admit(slice: &'static Limited, launch: &Launch) -> Next {
+    if capture::state_of(launch.stream) != Capturing::No {
+        return Next::Launch;
+    }
+    find(slice, launch.stream)
+        .map_or(Next::Launch, |(context, limiter)| admit_in(context, limiter, launch))
+}
+
+/// Waits until launches on several devices may be made.
+pub fn admit_each(slice: &'static Limited, launches: impl Iterator<Item = Launch>) -> Next {
+    launches.fold(Next::Launch, |next, launch| match admit(slice, &launch) {
+        Next::LaunchAndClose => Next::LaunchAndClose,
+        Next::Launch => next,
+    })
+}
+
+/// The context of a stream and the limiter of its card. A program may launch into a stream of a
+/// context that is not current.
+fn find(slice: &'static Limited, stream: usize) -> Option<(usize, &'static CardLimiter)> {
     let budget = budget::of_thread();
-    let known = budget.current().or_else(|| {
+    let current = budget.current().or_else(|| {
         let (context, limiter) = current(slice)?;
         budget.note_current(context, limiter);
         Some((context, limiter))
     });
-    known.map_or(Next::Launch, |(context, limiter)| admit_in(context, limiter, launch))
-}
-
-/// Waits until launches on several devices may be made, each in the context of its stream.
-pub fn admit_each(slice: &'static Limited, launches: impl Iterator<Item = Launch>) -> Next {
-    let mut next = Next::Launch;
-    for launch in launches {
-        let mut context: CUcontext = std::ptr::null_mut();
-        // SAFETY: the program's own stream and a local variable.
-        let found = unsafe { real::cuStreamGetCtx(launch.stream as CUstream, &raw mut context) };
-        if found == CUDA_SUCCESS
-            && let Some(Some(Next::LaunchAndClose)) =
-                context::with_current(context as usize, || {
-                    let (context, limiter) = current(slice)?;
-                    Some(admit_in(context, limiter, &launch))
-                })
-        {
-            next = Next::LaunchAndClose;
+    match context_of(stream) {
+        Some(own) if current.is_none_or(|(context, _)| context != own) => {
+            context::with_current(own, || self::current(slice)).flatten()
         }
+        _ => current,
     }
-    next
 }
 
-/// The calling thread's context and the limiter of its card.
+/// The context of a stream that the program has created.
+fn context_of(stream: usize) -> Option<usize> {
+    let mut context: CUcontext = std::ptr::null_mut();
+    // SAFETY: the program's own stream and a local variable.
+    let found = is_created(stream)
+        && unsafe { real::cuStreamGetCtx(stream as CUstream, &raw mut context) } == CUDA_SUCCESS;
+    found.then_some(context as usize)
+}
+
+/// The current context and the limiter of its card.
 fn current(slice: &'static Limited) -> Option<(usize, &'static CardLimiter)> {
     let (device, context) = context::current().filter(|(_, context)| !context.is_null())?;
     Some((context as usize, card::of_device(slice, device)?))
 }
 
 fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> Next {
-    let stream = Stream { context, handle: launch.stream, is_threads_own: launch.is_threads_own };
-    if capture::state_of(stream) != Capturing::No {
-        return Next::Launch;
-    }
+    let stream = Stream { context, handle: launch.stream };
     meter::start();
     let next = thread::with_own(|own| {
         capture::relaxed(|| {
@@ -78,9 +88,9 @@ fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> N
     });
     next.unwrap_or_else(|| {
         // A thread that is ending has no batches any more, so its launches are billed as predicted.
-        let predicted = costs::estimate_of(launch.key());
-        if let Admitted::Metered = limiter.admit(stream.queue(), predicted, meter::look_here) {
-            limiter.bill_unmeasured(stream.queue(), predicted, predicted);
+        let new = new_batch(launch, stream);
+        if let Admitted::Metered { .. } = limiter.admit(&new, meter::look_here) {
+            limiter.bill_unmeasured(new.queue, new.predicted, new.predicted);
         }
         Next::Launch
     })
@@ -88,10 +98,15 @@ fn admit_in(context: usize, limiter: &'static CardLimiter, launch: &Launch) -> N
 
 /// Begins a batch with a launch.
 fn begin(limiter: &'static CardLimiter, own: &Thread, launch: &Launch, stream: Stream) -> Next {
-    let predicted = costs::estimate_of(launch.key());
-    match limiter.admit(stream.queue(), predicted, meter::look_here) {
-        Admitted::Metered => own.open(limiter, launch, stream, predicted),
+    let new = new_batch(launch, stream);
+    match limiter.admit(&new, meter::look_here) {
+        Admitted::Metered { is_stalled } => own.open(limiter, launch, stream, &new, is_stalled),
         // Without a budget: it could not be withdrawn when a share is set.
         Admitted::Unmetered => Next::Launch,
     }
+}
+
+fn new_batch(launch: &Launch, stream: Stream) -> New {
+    let kind = launch.key();
+    New { queue: stream.queue(), predicted: costs::estimate_of(kind), kind }
 }

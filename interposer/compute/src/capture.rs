@@ -14,8 +14,6 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::real;
 
-use crate::launch::Stream;
-
 /// How many captures have begun and not ended, as far as the calls tell. Never too few.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
@@ -33,21 +31,14 @@ pub(crate) fn any() -> bool {
     CAPTURES.load(Ordering::Acquire) > 0
 }
 
-/// Whether a stream is being captured now.
-pub(crate) fn state_of(stream: Stream) -> Capturing {
+/// Whether a stream of the calling thread is being captured now.
+pub(crate) fn state_of(stream: usize) -> Capturing {
     if !any() {
         return Capturing::No;
     }
     let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-    let handle = stream.handle as CUstream;
     // SAFETY: the program's own stream, a local variable. This call invalidates nothing.
-    let result = unsafe {
-        if stream.is_threads_own {
-            real::cuStreamIsCapturing_ptsz(handle, &raw mut status)
-        } else {
-            real::cuStreamIsCapturing(handle, &raw mut status)
-        }
-    };
+    let result = unsafe { real::cuStreamIsCapturing(stream as CUstream, &raw mut status) };
     match (result, status) {
         (CUDA_SUCCESS, CU_STREAM_CAPTURE_STATUS_NONE) => Capturing::No,
         (CUDA_SUCCESS, _) => Capturing::Yes,

@@ -104,6 +104,6 @@ impl Alarm {
 /// The meter's. It is down here because the limiter, which the meter uses, also wakes the meter.
 pub(crate) static METER: Alarm = Alarm::new();
 
-/// An open batch that no launch is added to is closed after this long. So the meter must look this
+/// The launches of a batch have stopped if there was none for this long. So the meter must look this
 /// long after a batch was opened.
 pub(crate) const QUIET_NS: u64 = 200_000;

@@ -6,7 +6,9 @@
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
-use driver_sys::cuda::{CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent, CUstream};
+use driver_sys::cuda::{
+    CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent, CUresult, CUstream,
+};
 use vgpu_driver::guard::lock;
 use vgpu_driver::real;
 
@@ -44,13 +46,30 @@ pub(crate) fn forget(context: usize) {
     lock(&SPARE).retain(|(of, _)| *of != context);
 }
 
-/// Whether the card has reached an event.
+/// Whether the card has done the work that is in a stream, a stream that every thread can name. The
+/// query puts nothing into the stream. It must not be made while anything is being captured.
+pub(crate) fn is_done(stream: usize) -> Reached {
+    // SAFETY: a stream that has not ended.
+    Reached::of(unsafe { real::cuStreamQuery(stream as CUstream) })
+}
+
+/// Whether the card has reached a position in a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reached {
     Yes,
     NotYet,
-    /// The driver does not know it, or its context has failed.
+    /// The driver cannot tell: it does not know it, or its context has failed.
     Lost,
+}
+
+impl Reached {
+    fn of(result: CUresult) -> Self {
+        match result {
+            CUDA_SUCCESS => Self::Yes,
+            CUDA_ERROR_NOT_READY => Self::NotYet,
+            _ => Self::Lost,
+        }
+    }
 }
 
 impl Event {
@@ -58,27 +77,17 @@ impl Event {
         self.0 as CUevent
     }
 
-    /// Records the event behind the work that is in a stream.
-    pub(crate) fn record(self, stream: usize, is_threads_own: bool) -> bool {
-        let stream = stream as CUstream;
-        // SAFETY: an event of ours, and a stream that the program has just used itself.
-        let recorded = unsafe {
-            if is_threads_own {
-                real::cuEventRecord_ptsz(self.handle(), stream)
-            } else {
-                real::cuEventRecord(self.handle(), stream)
-            }
-        };
-        recorded == CUDA_SUCCESS
+    /// Records the event behind the work that is in a stream. Only right beside the program's own
+    /// work there: in the default stream an event waits for all blocking streams, and they wait for
+    /// it.
+    pub(crate) fn record(self, stream: usize) -> bool {
+        // SAFETY: an event of ours, and a stream that the program uses itself.
+        unsafe { real::cuEventRecord(self.handle(), stream as CUstream) == CUDA_SUCCESS }
     }
 
     pub(crate) fn reached(self) -> Reached {
         // SAFETY: an event of ours, whose context has not ended.
-        match unsafe { real::cuEventQuery(self.handle()) } {
-            CUDA_SUCCESS => Reached::Yes,
-            CUDA_ERROR_NOT_READY => Reached::NotYet,
-            _ => Reached::Lost,
-        }
+        Reached::of(unsafe { real::cuEventQuery(self.handle()) })
     }
 
     /// Nanoseconds from another event to this one, exact to about half a microsecond. Both must

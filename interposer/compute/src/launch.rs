@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+/// `CU_STREAM_LEGACY`: the default stream of all threads.
+const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`: the calling thread's own default stream.
 const PER_THREAD: usize = 2;
 
@@ -12,17 +14,29 @@ pub struct Launch {
     pub function: usize,
     /// The grid; all 0 for a graph.
     pub grid: [u32; 3],
-    /// The stream, as the program wrote it.
+    /// The stream, as [`Launch::stream`] names it.
     pub stream: usize,
-    /// Whether the stream is the calling thread's own default stream.
-    pub is_threads_own: bool,
 }
 
 impl Launch {
-    /// Whether a stream is the calling thread's own default stream. `per_thread` is true for
-    /// functions in which NULL means that stream.
-    pub fn is_threads_own(stream: usize, per_thread: bool) -> bool {
-        stream == PER_THREAD || per_thread && stream == 0
+    /// The name of a stream: 0 is the default stream of all threads, 2 the calling thread's own,
+    /// and others are handles. `per_thread` is true for functions in which NULL means the thread's
+    /// own.
+    pub fn stream(handle: usize, per_thread: bool) -> usize {
+        match handle {
+            0 if per_thread => PER_THREAD,
+            LEGACY => 0,
+            handle => handle,
+        }
+    }
+
+    /// What a program writes for a stream where NULL means the thread's own.
+    pub(crate) fn per_thread_handle(stream: usize) -> usize {
+        match stream {
+            0 => LEGACY,
+            PER_THREAD => 0,
+            handle => handle,
+        }
     }
 
     /// The key under which its cost is remembered.
@@ -45,19 +59,32 @@ pub(crate) type Queue = u64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stream {
     pub(crate) context: usize,
-    /// The program's handle.
+    /// Its name, as [`Launch::stream`] has it.
     pub(crate) handle: usize,
-    /// Whether it is the calling thread's own default stream.
-    pub(crate) is_threads_own: bool,
 }
 
 impl Stream {
     /// A number that no other stream has, as the calling thread names streams.
     pub(crate) fn queue(self) -> Queue {
-        let thread = if self.is_threads_own { thread_number() } else { 0 };
+        let thread = if self.is_threads_own() { thread_number() } else { 0 };
         let context = (self.context as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         context ^ (self.handle as u64).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ thread
     }
+
+    /// Whether it is the calling thread's own default stream.
+    pub(crate) fn is_threads_own(self) -> bool {
+        self.handle == PER_THREAD
+    }
+
+    /// Whether it is the default stream of all threads.
+    pub(crate) fn is_legacy(self) -> bool {
+        self.handle == 0
+    }
+}
+
+/// Whether the program has created a stream.
+pub(crate) fn is_created(stream: usize) -> bool {
+    stream > PER_THREAD
 }
 
 /// A number that no other living thread has.

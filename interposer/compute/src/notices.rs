@@ -1,18 +1,27 @@
 //! Reports of the hooks besides launches: other work on streams, and contexts, streams and
 //! captures that begin or end.
 
-use vgpu_driver::guard::guard;
-use vgpu_driver::process;
+use std::cell::LazyCell;
 
+use vgpu_driver::guard::guard;
+use vgpu_driver::{context, process};
+
+use crate::batch::open_batch::Ended;
 use crate::batch::thread;
-use crate::clock::METER;
+use crate::clock::{METER, now};
 use crate::contexts::{self, Ending};
-use crate::launch::{Launch, Stream};
+use crate::launch::{Launch, is_created};
 use crate::{budget, capture, fast_path, meter};
 
-/// The driver has taken the last launch of a batch.
-pub fn launched() {
-    thread::with_own(|own| capture::relaxed(|| own.launched()));
+/// The last launch of a batch goes to the driver. Returns the time.
+pub fn launching() -> u64 {
+    now()
+}
+
+/// The driver, called at `called_at`, has taken the last launch of a batch.
+pub fn launched(called_at: u64) {
+    let in_call = now().saturating_sub(called_at);
+    thread::with_own(|own| capture::relaxed(|| own.launched(in_call)));
 }
 
 /// The calling thread is about to put other work than a launch into a stream: its batch ends there.
@@ -20,9 +29,43 @@ pub fn stream_op(handle: usize, per_thread: bool) {
     if !fast_path::needs_admission() || process::is_forked_copy() || !meter::has_started() {
         return;
     }
-    let is_threads_own = Launch::is_threads_own(handle, per_thread);
-    let is_it = |open: Stream| (open.handle, open.is_threads_own) == (handle, is_threads_own);
-    thread::with_own(|own| capture::relaxed(|| own.close_all(is_it)));
+    let stream = Launch::stream(handle, per_thread);
+    thread::with_own(|own| capture::relaxed(|| own.close_all(|open| open.handle == stream)));
+}
+
+/// The work that the calling thread has waited for.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub enum Waited {
+    /// All work in a stream.
+    Stream {
+        /// As the program has named it.
+        handle: usize,
+        /// Whether NULL means the thread's own.
+        per_thread: bool,
+    },
+    /// All work in a context; 0 is the current one.
+    Context(usize),
+}
+
+/// The calling thread is about to wait for work. Returns the time, or 0 if nobody needs to know.
+#[inline]
+pub fn waiting() -> u64 {
+    if fast_path::needs_admission() && meter::has_started() { now() } else { 0 }
+}
+
+/// The calling thread has called the driver at `called_at`, and has waited until now.
+pub fn waited(called_at: u64, what: Waited) {
+    let ended = Ended { called_at, at: now() };
+    let current = LazyCell::new(|| context::current().map_or(0, |(_, context)| context as usize));
+    thread::note_end(ended, |open| match what {
+        Waited::Stream { handle, per_thread } => {
+            let is_same = open.handle == Launch::stream(handle, per_thread);
+            is_same && (is_created(open.handle) || open.context == *current)
+        }
+        Waited::Context(0) => open.context == *current,
+        Waited::Context(context) => open.context == context,
+    });
 }
 
 /// The calling thread has another current context.
@@ -51,7 +94,7 @@ pub fn context_ended(ending: &Ending) {
 /// A stream is about to end. None of our events may be recorded in it any more, and the driver may
 /// reuse its handle.
 pub fn stream_ending(handle: usize) {
-    if !meter::has_started() || process::is_forked_copy() {
+    if !meter::has_started() || process::is_forked_copy() || !is_created(handle) {
         return;
     }
     budget::revoke_all();
@@ -60,14 +103,16 @@ pub fn stream_ending(handle: usize) {
     }
 }
 
-/// A stream is about to be captured. Open batches are closed before. From now on events are only
-/// recorded right behind a launch, by its own thread: a stream that gets an event later may be part
-/// of the capture by then.
-pub fn capture_begins() {
+/// The calling thread is about to begin the capture of a stream: its batch there ends, and launches
+/// that are captured must not use a budget. From now on the meter asks the driver for no stream, and
+/// batches have one launch: a stream may become part of the capture at any time.
+pub fn capture_begins(handle: usize, per_thread: bool) {
+    stream_op(handle, per_thread);
     capture::begin();
     budget::revoke_all();
     if !process::is_forked_copy() && meter::has_started() {
-        guard(|| capture::relaxed(meter::close_open));
+        // The meter asks under each thread's lock, so it is not asking any more after this.
+        guard(|| thread::threads().iter().for_each(|thread| thread.seal()));
     }
 }
 

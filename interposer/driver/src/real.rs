@@ -27,7 +27,7 @@ pub fn check(result: CUresult) -> Outcome {
 macro_rules! callers {
     ($(library $library:ident ($signature:ident, $absent:ident) {$(
         $section:ident $($refusal:ident)? {$(
-            $name:ident $(=> $first:tt $(:: $rest:ident)* $($second:ident)?)?;
+            $name:ident $(=> $first:tt $(:: $rest:ident)* $($second:ident)*)?;
         )*}
     )*})*) => {
         $($($($signature!($name, caller $absent);)*)*)*

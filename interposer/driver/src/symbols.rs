@@ -44,7 +44,7 @@ struct Row {
 macro_rules! symbols {
     ($(library $library:ident ($signature:ident, $absent:ident) {$(
         $section:ident $($refusal:ident)? {$(
-            $name:ident $(=> $first:tt $(:: $rest:ident)* $($second:ident)?)?;
+            $name:ident $(=> $first:tt $(:: $rest:ident)* $($second:ident)*)?;
         )*}
     )*})*) => {
         /// Every driver function that the library hooks or calls.

@@ -67,7 +67,8 @@ macro_rules! wrappers {
         fail_closed $refusal:ident { $($closed:ident => $($closed_body:ident)::+;)* }
         fail_open { $($open:ident => $($open_body:ident)::+;)* }
         observe { $($observed:ident => $($observe_body:ident)::+;)* }
-        launch { $($launch:ident => $arguments:ident $budget:ident;)* }
+        wait { $($waited:ident => $($wait_body:ident)::+;)* }
+        launch { $($launch:ident => $arguments:ident $budget:ident $($word:ident)?;)* }
         stream_op { $($stream_op:ident => $position:literal;)* }
         call { $($call:ident;)* }
     })*) => {
@@ -80,7 +81,8 @@ macro_rules! wrappers {
                 $($signature!($closed, entry);)*
                 $($signature!($open, entry);)*
                 $($signature!($observed, entry);)*
-                $($signature!($launch, launch $budget);)*
+                $($signature!($waited, entry);)*
+                $($signature!($launch, launch $budget $($word)?);)*
                 $($signature!($stream_op, launch stream_op);)*
             )*
         }
@@ -94,6 +96,7 @@ macro_rules! wrappers {
                 $($signature!($closed, fail_closed $refusal $($closed_body)::+);)*
                 $($signature!($open, fail_open $($open_body)::+);)*
                 $($signature!($observed, observe $($observe_body)::+);)*
+                $($signature!($waited, wait $($wait_body)::+);)*
             )*
         }
 
@@ -102,6 +105,7 @@ macro_rules! wrappers {
             $(hook!($closed),)*
             $(hook!($open),)*
             $(hook!($observed),)*
+            $(hook!($waited),)*
             $(hook!($launch),)*
             $(hook!($stream_op),)*
         )*];
@@ -181,8 +185,7 @@ macro_rules! fail_open {
     };
 }
 
-/// A wrapper of a call that may wait for long. It keeps nothing that must be cleaned up; see
-/// [`crate::synchronize`].
+/// A wrapper of a call whose result is of interest.
 macro_rules! observe {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $($body:ident)::+) => {
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
@@ -199,14 +202,32 @@ macro_rules! observe {
     };
 }
 
+/// A wrapper of a call that may wait for long. It keeps nothing that must be cleaned up; see
+/// [`crate::synchronize`].
+macro_rules! wait {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $($body:ident)::+) => {
+        pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            let driver = vgpu_driver::symbols::Symbol::$name.callable();
+            let driver: unsafe extern "C" fn($($kind),*) -> $result =
+                // SAFETY: as in `observe`.
+                unsafe { core::mem::transmute(driver) };
+            let called_at = vgpu_compute::notices::waiting();
+            // SAFETY: the program's own arguments.
+            let result = unsafe { driver($($argument),*) };
+            crate::$($body)::+((called_at, result), $($argument),*);
+            result
+        }
+    };
+}
+
 /// The exported wrapper of a launch: a jump to the driver's function, without a stack frame and
 /// without copied arguments. Rust code runs only if the call needs admission.
 macro_rules! launch {
-    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $budget:ident) => {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $budget:ident $($word:ident)?) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(crate) unsafe extern "C" fn $name($(_: $kind),*) -> $result {
-            $crate::jump::launch_jump!($name, $budget)
+            $crate::jump::launch_jump!($name, $budget $($word)?)
         }
     };
 }
@@ -219,9 +240,10 @@ macro_rules! then_close {
             let driver: unsafe extern "C" fn($($kind),*) -> $result =
                 // SAFETY: as in `observe`.
                 unsafe { core::mem::transmute(driver) };
+            let called_at = vgpu_compute::notices::launching();
             // SAFETY: the program's own arguments.
             let result = unsafe { driver($($argument),*) };
-            vgpu_driver::guard::guard(vgpu_compute::notices::launched);
+            vgpu_driver::guard::guard(|| vgpu_compute::notices::launched(called_at));
             result
         }
     };

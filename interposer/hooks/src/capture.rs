@@ -10,8 +10,8 @@ use driver_sys::cuda::{
 use vgpu_compute::notices;
 use vgpu_driver::real;
 
-fn begin(call: impl FnOnce() -> CUresult) -> CUresult {
-    notices::capture_begins();
+fn begin(stream: CUstream, per_thread: bool, call: impl FnOnce() -> CUresult) -> CUresult {
+    notices::capture_begins(stream as usize, per_thread);
     let result = call();
     if result != CUDA_SUCCESS {
         notices::capture_ended();
@@ -19,7 +19,7 @@ fn begin(call: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-fn end(call: impl FnOnce() -> CUresult) -> CUresult {
+fn end(_stream: CUstream, _per_thread: bool, call: impl FnOnce() -> CUresult) -> CUresult {
     let result = call();
     if matches!(
         result,
@@ -32,10 +32,12 @@ fn end(call: impl FnOnce() -> CUresult) -> CUresult {
 
 /// One body per symbol: `begin` or `end` around the driver's call.
 macro_rules! captures {
-    ($($body:ident ($($argument:ident: $kind:ty),*) $step:ident => $driver:ident;)*) => {
-        $(pub(crate) unsafe fn $body($($argument: $kind),*) -> CUresult {
+    ($($body:ident ($stream:ident: CUstream $(, $argument:ident: $kind:ty)*)
+       $step:ident => $driver:ident;)*) => {
+        $(pub(crate) unsafe fn $body($stream: CUstream $(, $argument: $kind)*) -> CUresult {
+            let per_thread = stringify!($driver).ends_with("_ptsz");
             // SAFETY: the program's own arguments.
-            $step(|| unsafe { real::$driver($($argument),*) })
+            $step($stream, per_thread, || unsafe { real::$driver($stream $(, $argument)*) })
         })*
     };
 }

@@ -108,8 +108,7 @@ fn read(arguments: Arguments, frame: &Frame) -> Option<Launch> {
         OldAsync => (word(0), [number(1), number(2), 1], word(3)),
         Several => return None,
     };
-    let is_threads_own = Launch::is_threads_own(stream, per_thread);
-    Some(Launch { function, grid, stream, is_threads_own })
+    Some(Launch { function, grid, stream: Launch::stream(stream, per_thread) })
 }
 
 /// The kernels of a launch on several devices. The driver reads the list as well.
@@ -122,8 +121,7 @@ fn read_each(frame: &Frame) -> impl Iterator<Item = Launch> {
         Launch {
             function: one.function as usize,
             grid: [one.gridDimX, one.gridDimY, one.gridDimZ],
-            stream: one.hStream as usize,
-            is_threads_own: false,
+            stream: Launch::stream(one.hStream as usize, false),
         }
     })
 }

@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hami_account::{ComputeState, ComputeWords, Debt};
+use hami_account::{ComputeWords, Debt};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime, VariableShare};
-use hami_share::turns::{ACTIVE_NS, SILENT_NS};
+use hami_share::turns::ACTIVE_NS;
 
 use crate::layer::Layer;
 
@@ -86,16 +86,6 @@ impl Seat {
             Some(*slot) != own && is_fresh(now, words.metered_at.load(Ordering::Relaxed), ACTIVE_NS)
         });
         1 + others.count() as u32
-    }
-
-    /// Whether the slice has work on another of its cards.
-    pub fn runs_elsewhere(&self, now: u64) -> bool {
-        (0..hami_account::CARDS).filter(|row| *row != self.row).any(|row| {
-            self.layer.computing(row).any(|(_, words)| {
-                words.current_state().1 == ComputeState::Running
-                    && is_fresh(now, words.active_at.load(Ordering::Relaxed), SILENT_NS)
-            })
-        })
     }
 }
 

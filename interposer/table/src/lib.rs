@@ -12,9 +12,11 @@
 //! - `fail_open`: the body changes what the program sees. If it panics, the driver gets the call
 //!   unchanged.
 //! - `observe`: the driver decides, and the body gets the result.
+//! - `wait`: the same for calls that wait for work. The body also gets the time before the call, and
+//!   the arguments.
 //! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A
 //!   row names how the arguments are laid out, and whether a launch budget can let the launch pass
-//!   (`plain`: it cannot). These symbols are hooked in every process, because a program keeps the
+//!   (`plain`: it cannot), with the word of the budget that has the stream. These symbols are hooked in every process, because a program keeps the
 //!   pointers that it got.
 //! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The
 //!   compute engine is idle meanwhile, so a batch of launches ends before such work. A row names
@@ -87,22 +89,24 @@ macro_rules! hook_table {
                     cuCtxPushCurrent => launch::context_changed;
                     cuCtxPushCurrent_v2 => launch::context_changed;
                     cuCtxSetCurrent => launch::context_changed;
-                    cuStreamSynchronize => synchronize::waited;
-                    cuStreamSynchronize_ptsz => synchronize::waited;
                     cuStreamQuery => synchronize::queried;
                     cuStreamQuery_ptsz => synchronize::queried;
-                    cuEventSynchronize => synchronize::waited;
                     cuEventQuery => synchronize::queried;
-                    cuCtxSynchronize => synchronize::waited;
-                    cuCtxSynchronize_v2 => synchronize::waited;
+                }
+                wait {
+                    cuStreamSynchronize => synchronize::stream;
+                    cuStreamSynchronize_ptsz => synchronize::stream_of_thread;
+                    cuEventSynchronize => synchronize::event;
+                    cuCtxSynchronize => synchronize::context;
+                    cuCtxSynchronize_v2 => synchronize::context_v2;
                 }
                 launch {
-                    cuLaunchKernel => Kernel budget;
-                    cuLaunchKernel_ptsz => KernelOfThread plain;
-                    cuLaunchKernelEx => Config config_budget;
-                    cuLaunchKernelEx_ptsz => ConfigOfThread plain;
-                    cuLaunchCooperativeKernel => Kernel budget;
-                    cuLaunchCooperativeKernel_ptsz => KernelOfThread plain;
+                    cuLaunchKernel => Kernel budget stream;
+                    cuLaunchKernel_ptsz => KernelOfThread budget stream_ptsz;
+                    cuLaunchKernelEx => Config config_budget stream;
+                    cuLaunchKernelEx_ptsz => ConfigOfThread config_budget stream_ptsz;
+                    cuLaunchCooperativeKernel => Kernel budget stream;
+                    cuLaunchCooperativeKernel_ptsz => KernelOfThread budget stream_ptsz;
                     cuLaunchCooperativeKernelMultiDevice => Several plain;
                     cuLaunch => Old plain;
                     cuLaunchGrid => Old plain;
@@ -194,7 +198,6 @@ macro_rules! hook_table {
                     cuEventElapsedTime;
                     cuEventElapsedTime_v2;
                     cuEventRecord;
-                    cuEventRecord_ptsz;
                     cuMemPoolGetAttribute;
                     cuMemPoolSetAttribute;
                     cuStreamGetCtx;
@@ -236,6 +239,7 @@ macro_rules! hook_table {
                     nvmlDeviceGetAccountingStats_v2 => nvml::accounting_stats_v2;
                 }
                 observe {}
+                wait {}
                 launch {}
                 stream_op {}
                 call {

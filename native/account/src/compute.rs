@@ -8,7 +8,7 @@
 
 use crate::account::Account;
 use crate::layout::{ComputeSums, ComputeWords, SLOTS};
-use hami_limits::grants::ComputeState;
+use hami_limits::grants::Report;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Engine time that a process has used beyond its share. It outlives the process, and the slice's
@@ -50,17 +50,16 @@ pub struct Compute {
 }
 
 impl ComputeWords {
-    /// Stores the state of the process, which had seen `turn`. All that it wrote before is visible
-    /// to a reader of the state.
+    /// Stores what the process does. All that it wrote before is visible to a reader of the report.
     #[inline]
-    pub fn set_state(&self, turn: u32, state: ComputeState) {
-        self.state.store(state.to_word(turn), Ordering::SeqCst);
+    pub fn set_report(&self, report: Report) {
+        self.state.store(report.to_word(), Ordering::SeqCst);
     }
 
-    /// The turn that the process had seen, and its state ([`ComputeState::from_word`]).
+    /// What the process last reported.
     #[inline]
-    pub fn current_state(&self) -> (u32, ComputeState) {
-        ComputeState::from_word(self.state.load(Ordering::SeqCst))
+    pub fn report(&self) -> Report {
+        Report::from_word(self.state.load(Ordering::SeqCst))
     }
 }
 

@@ -81,9 +81,8 @@ pub(crate) struct Counters {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ComputeWords {
-    /// A [`crate::ComputeState`] in the low half; in the high half the turn that the process had
-    /// seen when it wrote the state. If that turn is not the current one, the state answers an
-    /// older grant.
+    /// A [`crate::Report`]. If the turn in it is not the current one, the report answers an older
+    /// grant.
     pub state: AtomicU64,
     /// Engine time so far: how long the card was busy with kernels of the process.
     pub used_ns: AtomicU64,

@@ -125,7 +125,7 @@ pub mod steps;
 
 pub use account::{Account, Dead, Departed, Living};
 pub use compute::{Compute, Debt};
-pub use hami_limits::grants::ComputeState;
+pub use hami_limits::grants::{ComputeState, Report};
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, ComputeWords, SLOTS, UNIT};
 pub use member::{Member, Refused};

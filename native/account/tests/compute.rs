@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Child, Scratch, shared, wait_for};
-use hami_account::{Account, CARDS, Compute, ComputeState, Departed, SLOTS, Snapshot};
+use hami_account::{Account, CARDS, Compute, ComputeState, Departed, Report, SLOTS, Snapshot};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -36,15 +36,21 @@ fn engine_times_and_state_are_at_their_offsets_and_in_the_snapshot() {
     let member = account.join().unwrap();
     assert_eq!((member.slot(), account.high_water()), (1, 2));
     let words = member.compute(3).unwrap();
-    words.set_state(7, ComputeState::Running);
+    words.set_report(Report { turn: 7, state: ComputeState::Running, ..Report::default() });
     words.used_ns.store(1_000, Ordering::Relaxed);
     words.throttled_ns.store(200, Ordering::Relaxed);
     words.debt_ns.store(30, Ordering::Relaxed);
     words.active_at.store(4, Ordering::Relaxed);
     member.wake_coordinator();
 
-    assert_eq!(account.compute(1, 3).current_state(), (7, ComputeState::Running));
-    assert_eq!(account.compute(1, 2).current_state(), (0, ComputeState::Idle));
+    assert_eq!(
+        account.compute(1, 3).report(),
+        Report { turn: 7, state: ComputeState::Running, ..Report::default() }
+    );
+    assert_eq!(
+        account.compute(1, 2).report(),
+        Report { turn: 0, state: ComputeState::Idle, ..Report::default() }
+    );
     assert_eq!(account.wake_word().load(Ordering::Relaxed), 1);
     let file = std::fs::File::open(scratch.path()).unwrap();
     let mut bytes = [0; 64];
@@ -92,12 +98,19 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
             let member = account.join().unwrap();
             for card in [0, CARDS - 1] {
                 let words = member.compute(card).unwrap();
-                assert_eq!(words.current_state(), (0, ComputeState::Idle));
+                assert_eq!(
+                    words.report(),
+                    Report { turn: 0, state: ComputeState::Idle, ..Report::default() }
+                );
                 assert_eq!(words.used_ns.fetch_add(100, Ordering::Relaxed), 0);
                 words.throttled_ns.store(10, Ordering::Relaxed);
                 words.debt_ns.store(5, Ordering::Relaxed);
                 words.active_at.store(1, Ordering::Relaxed);
-                words.set_state(9, ComputeState::Running);
+                words.set_report(Report {
+                    turn: 9,
+                    state: ComputeState::Running,
+                    ..Report::default()
+                });
             }
             flags[0].store(1, Ordering::SeqCst);
             wait_for(&flags[1]);
@@ -121,7 +134,10 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
         assert!(snapshot.processes.is_empty() && account.holder(0).is_none());
         assert_eq!(account.departed_used_ns(15), round * 100);
         let words = account.compute(0, 15);
-        assert_eq!(words.current_state(), (0, ComputeState::Idle));
+        assert_eq!(
+            words.report(),
+            Report { turn: 0, state: ComputeState::Idle, ..Report::default() }
+        );
         for word in [&words.used_ns, &words.throttled_ns, &words.debt_ns, &words.active_at] {
             assert_eq!(word.load(Ordering::Relaxed), 0);
         }

@@ -25,6 +25,7 @@ const MAX_PROBE_CPU_NS: u64 = 20_000_000;
 pub(crate) struct Slice {
     /// Identifies the slice for `Turns`. It is never reused.
     key: u64,
+    gang: Option<u128>,
     /// The card of each row.
     cards: Vec<u64>,
     limits: LimitsView,
@@ -83,6 +84,7 @@ impl Slice {
         let wakes_seen = account.wake_word().load(Ordering::SeqCst);
         Ok(Box::new(Self {
             key,
+            gang: limits.info().gang.map(u128::from_le_bytes),
             cards,
             limits,
             account,
@@ -135,13 +137,15 @@ impl Slice {
         // If the file was truncated, this last word faults before anything else that is read here.
         black_box(self.account.compute(SLOTS - 1, CARDS - 1).state.load(Ordering::Relaxed));
         view.key = self.key;
+        view.gang = self.gang;
         view.rows.resize_with(self.cards.len(), SliceCardView::default);
         let slots = self.account.high_water();
         for (row, (view, card)) in view.rows.iter_mut().zip(&self.cards).enumerate() {
             view.card = *card;
             view.regime = self.limits.regime(row);
             view.published = self.grants.grant(row);
-            self.read_processes(row, slots, view);
+            view.processes.clear();
+            view.processes.extend((0..slots).filter_map(|slot| self.process(slot, row)));
         }
     }
 
@@ -152,8 +156,7 @@ impl Slice {
         let grants: Vec<Grant> = (0..self.cards.len()).map(|row| self.grants.grant(row)).collect();
         let is_waited_for = |slot: usize| {
             grants.iter().enumerate().any(|(row, grant)| {
-                let state = self.account.compute(slot, row).state.load(Ordering::Relaxed);
-                match State::from_word(state).1 {
+                match self.account.compute(slot, row).report().state {
                     State::Running => true,
                     State::Waiting => has_turn(grant, slot),
                     State::Idle => false,
@@ -211,30 +214,13 @@ impl Slice {
         self.lives[slot].filter(|life| life.is_of(&found))
     }
 
-    /// Reads the processes of a row, and the time of processes that have exited. When a slot is
-    /// reaped, its time moves from the former to the latter: then both are read again, so that it
-    /// counts once.
-    fn read_processes(&self, row: usize, slots: usize, view: &mut SliceCardView) {
-        for _ in 0..3 {
-            view.departed_ns = self.account.departed_used_ns(row);
-            view.processes.clear();
-            view.processes.extend((0..slots).filter_map(|slot| self.process(slot, row)));
-            if self.account.departed_used_ns(row) == view.departed_ns {
-                break;
-            }
-        }
-    }
-
     fn process(&self, slot: usize, row: usize) -> Option<ProcessView> {
         let holder = self.account.holder(slot)?;
         let words = self.account.compute(slot, row);
-        let (turn, state) = State::from_word(words.state.load(Ordering::SeqCst));
         Some(ProcessView {
             slot: slot as u16,
             id: id_of(holder, self.account.joined_at(slot)),
-            state,
-            turn,
-            used_ns: words.used_ns.load(Ordering::SeqCst),
+            report: words.report(),
             active_at: words.active_at.load(Ordering::SeqCst),
             dead: self.known_life(slot).is_some_and(|life| life.dead_since.is_some()),
         })
@@ -262,7 +248,7 @@ impl Slice {
         self.set_regulated(true, now);
         for row in 0..self.cards.len() {
             let turn = self.grants.grant(row).turn.wrapping_add(1);
-            let revoked = Grant { turn, kind: Kind::Turn, holder: Holder::None, until: 0 };
+            let revoked = Grant { turn, kind: Kind::Turn, ..Grant::default() };
             self.grants.set(row, revoked);
         }
     }

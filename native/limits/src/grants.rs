@@ -19,6 +19,9 @@
 //!
 //! a row:  0 turn: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
+//!        16 depth: u64                                        ns of engine time, zero for unknown
+//!        24 others: u64                                       processes of other slices
+//!        32 zero
 //! ```
 //!
 //! Numbers are little-endian. The kinds are [`Kind::Own`] (no coordinator decides), [`Kind::Alone`]
@@ -26,7 +29,9 @@
 //! share while no slice with a share is active) and [`Kind::Turn`] (only the holder may launch,
 //! until `until`). The holder is one process, named by its slot in the account, every process of
 //! the slice, or none. `turn` counts the grants of a row and is a futex: a process that has seen
-//! turn n waits until it changes.
+//! turn n waits until it changes. `depth` limits how much work a process has in flight: the less,
+//! the sooner another slice can have the card. While `others` is not 0, the driver divides the card
+//! between processes of several slices, so the elapsed time of a launch is not its own.
 //!
 //! `until` is stored apart from its word. A process that read an old word with a new `until` would
 //! continue its old turn for the length of the next one. So the writer first takes the turn from
@@ -50,7 +55,7 @@ mod writer;
 
 pub use layout::{Grant, Holder, Kind, SLOTS};
 pub use reader::GrantsView;
-pub use state::ComputeState;
+pub use state::{ComputeState, Report};
 pub use writer::GrantsPage;
 
 /// The age, in nanoseconds, at which a pulse is too old. With such a pulse, or one of 0, there is

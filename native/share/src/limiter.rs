@@ -15,7 +15,7 @@ mod busy;
 mod costs;
 mod wall;
 
-pub use batch::{BATCH_NS, LARGEST_BATCH, batch_size, bill, fits, idle};
+pub use batch::{BATCH_NS, LARGEST_BATCH, LONGEST_TURN_NS, batch_size, bill, fits, idle, window};
 pub use bucket::{Bucket, DEBT_NS, SAVED_NS, WHOLE_PPM};
 pub use busy::Busy;
 pub use costs::Costs;

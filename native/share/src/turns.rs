@@ -1,93 +1,88 @@
-//! Turns: which process may launch on a card that several slices use, and for how long.
+//! Turns: which slice may launch on a card that several slices use, and for how long.
 //!
-//! While two processes work on a card at once, the driver slices the card between them. Then
-//! neither can tell its own engine time from the other's, and no limiter inside them can enforce a
-//! share. So the coordinator lets one process work at a time and hands the card over about every 20
-//! ms. The engine time of a turn is then what its process measured.
+//! While two slices work on a card at once, the driver divides the card between them. Then neither
+//! can tell its own engine time from the other's, and no limiter inside them can enforce a share.
+//! So the coordinator reserves the card for one slice at a time. It bills the slice for the time
+//! of the reservation, whatever the slice reports, so a slice gains nothing by false reports.
 //!
 //! The caller reads the slices' files into a [`View`], calls [`Turns::step`], and publishes the
-//! [`Decision`]. A step reads the view (`slice`, `slice_card`, `process`), bills what was used
-//! (`ledger`), decides how each card is shared and which slices are in its queues (`card`), ends
-//! turns, and grants the next ones (`choose`). Nothing is stored elsewhere: a new coordinator
-//! continues from the files.
+//! [`Decision`]. A step bills the time since the last step (`ledger`), reads the view (`slice`,
+//! `process`), decides how each card is shared and which slices are in its queues (`card`), ends
+//! turns (`party`), and grants the next ones (`choose`). Nothing is stored elsewhere: a new
+//! coordinator continues from the files.
 //!
 //! # Which cards have turns
 //!
 //! A card is granted in turns while a slice with a share below 100 is active on it. While such a
 //! slice is present but idle, slices without a share launch as they like, but are metered, so that
 //! the slice never finds a long queue before it. Without such a slice, launches need no permission.
-//! A process is active if it waited or worked within the last 100 ms, also while the driver runs
-//! work of it that others do not wait for any more.
+//! A process is active if it waited or worked within the last 100 ms.
 //!
-//! # Which process is next
+//! # Which slice is next
 //!
-//! - The slices are ordered by priority, then by deficit (engine time over weight), then their
-//!   processes by engine time. The weight is the share; slices without a share divide what the
-//!   shares leave. A kernel counts from its start, not only when it is measured.
+//! - The slices are ordered by priority, then by deficit (reserved time over weight). The weight is
+//!   the share; slices without a share divide what the shares leave. The processes of a slice have
+//!   turns one after the other, the least served one first, unless their kernels wait for each
+//!   other.
 //! - A *hard* share is a ceiling: unused time stays unused. The time that a slice is owed for
 //!   waiting it gets before its own bucket limits it again, even if the neighbour has exited by
 //!   then. *Soft* shares are weights: idle time is lent. *Priority* is above both: of the slices
 //!   that may have the card (hard ones while they have credit, soft ones always), the highest goes
 //!   first.
-//! - A process that is the only active one on its card gets the card alone, limited by its own
-//!   bucket, as soon as it has had what it was owed for waiting.
-//! - A slice that is active on several cards gets its turns on all of them at once. Kernels of two
-//!   cards may wait for each other, and would wait for ever for a card that another slice has.
-//! - A newcomer's first turn comes before the next turns of others. Turns are exclusive, so of
-//!   several newcomers each waits for the first kernels of those before it: with kernels of 0.5 ms
-//!   at most 24 ms for four newcomers beside three running slices, with kernels of 50 ms up to 250
-//!   ms (`cargo test -p hami-share --test simulation several_newcomers -- --nocapture` prints the
-//!   table). One running slice delays a newcomer with long kernels more than two do: a process that
-//!   has the card alone may have two long kernels in flight, in turns only one.
-//! - A process that launches again while another has had the card for a while cuts that turn short,
-//!   so a program that waits for each of its kernels does not wait for a whole turn after each.
+//! - A slice that is the only active one on its cards has them alone: with a hard share and one
+//!   process, limited by that process's own bucket; without a hard share, unlimited.
+//! - A slice that is active on several cards gets its turns on all of them at once, and so do the
+//!   slices of a gang. Kernels of two cards may wait for each other, and would wait for ever for a
+//!   card that another slice has. The slices of a gang divide the bill of a card by their weights.
+//! - A newcomer's first turn comes before the next turns of others. Of several newcomers each waits
+//!   for the first kernels of those before it (`cargo test -p hami-share --test simulation
+//!   several_newcomers -- --nocapture` prints the table).
+//! - A slice that returns from a pause ends the turn of a slice of lower priority, and of one that
+//!   will have had more at its end. So an interactive program waits only for the work in flight.
 //!
 //! # When a turn ends
 //!
-//! A turn ends by the clock. It is handed over when its process reports that nothing is in flight.
-//! A process that works gets its turn prolonged if it is also the next one; a stopped process does
-//! not. No process gets a card on which work of another still runs, but no process waits for ever:
+//! A turn ends by the clock, or when its processes report that nothing is in flight and none waits.
+//! A slice that works gets its turn prolonged if it is also the next one. Inside, a process only
+//! launches what ends before the turn does. If its next kernel takes longer than a turn, it reports
+//! how long, and the turn is as long. No slice gets a card on which reserved work of another still
+//! runs, but no slice waits for ever:
 //!
-//! - A process without a heartbeat for 50 ms was stopped. It is skipped until it shows a sign of
-//!   life.
-//! - Work that goes on after its turn is waited for 4 s, and billed by the clock. Then the driver
-//!   shares the card, and the process gets no turn until its state changes.
-//! - Work that was launched without permission, before a slice with a share was there, may be a
+//! - A process that works without a heartbeat for 10 ms, or does not answer its turn for 5 ms, was
+//!   stopped. It is skipped until it shows a sign of life.
+//! - Work that goes on after its turn is waited for 4 s, and billed. Then the driver shares the
+//!   card, and until the work makes progress the slice only gets a short turn now and then.
+//! - Work that was launched without a turn, mostly before a slice with a share was there, may be a
 //!   queue of any length and cannot be taken back. It is waited for 20 ms (metered work without
-//!   turns: 40 ms). Until it has ended, the driver shares the card, and a process that measures its
-//!   own time has the other's in it: a hard share gets about half of its own.
-//! - A slice on several cards may have kernels that wait for one of its own launches, which would
-//!   come after their turn. After a second (`PATIENCE_NS` in the interposer) such a launch requests
-//!   a turn although work is in flight, and the slice gets short turns until the work ends. Others
-//!   wait 50 ms for such work. On one card, they then get half of the card in their turns and are
-//!   billed for all of it, because the halves cannot be measured.
+//!   turns: 40 ms). Until it has ended, the driver shares the card.
+//! - Work that goes on may wait for another launch of its slice, which would come after the turn.
+//!   If a process reports that its work makes no progress, the slice gets short turns for such
+//!   launches until the work ends.
 //!
-//! # What is billed
+//! # How much is in flight
 //!
-//! The time that a process reports is billed to its slice, but never more than the wall time in
-//! which it can have worked. A process that dies while it works is billed for the time since its
-//! last report. A hard slice that owes more than the next process has used must wait until that is
-//! paid, so a loop of short programs gets no more than one long program.
-//!
-//! A coordinator that was stopped for some seconds, not killed, makes a slice without a share pay
-//! back at once what it used in the meantime.
+//! A grant also says how much work a process may have in flight. Beside a slice with pauses it is 1
+//! ms, so that the slice has the card soon when it returns. Beside slices that always want more it
+//! is 4 ms, and alone 64 ms.
 
 mod card;
 mod choose;
 mod ledger;
+mod party;
 mod process;
 mod slice;
-mod slice_card;
 mod view;
 
-pub use view::{Decision, GrantUpdate, ProcessView, SliceCardView, SliceView, State, View};
+pub use view::{Decision, GrantUpdate, ProcessView, Report, SliceCardView, SliceView, State, View};
 
 use std::collections::BTreeMap;
 
-use crate::{Grant, Holder, Kind};
+use crate::{Grant, Holder, Kind, Mode};
 use card::Card;
-use slice::Slice;
-use slice_card::Sharing;
+use ledger::limit;
+use party::{Party, PartyId, party_of};
+use process::Process;
+use slice::{Sharing, Slice};
 
 const MS: u64 = 1_000_000;
 
@@ -96,8 +91,12 @@ const MS: u64 = 1_000_000;
 pub const ACTIVE_NS: u64 = 100 * MS;
 
 /// The greatest age of the heartbeat of a process whose work runs. An older one means that the
-/// process was stopped.
-pub const SILENT_NS: u64 = 50 * MS;
+/// process was stopped: heartbeats come every millisecond, and its work of at most 4 ms has ended.
+pub const SILENT_NS: u64 = 10 * MS;
+
+/// How long a process may take to answer a turn. A wake-up takes less than 0.2 ms on an idle
+/// machine; a process that was stopped keeps the card for no longer than this.
+const ANSWER_NS: u64 = 5 * MS;
 
 /// How long other slices wait for a kernel that goes on after its turn.
 pub const DRAIN_NS: u64 = 4_000 * MS;
@@ -106,13 +105,20 @@ pub const DRAIN_NS: u64 = 4_000 * MS;
 /// The driver then shares the card with the rest of it.
 const BACKLOG_NS: u64 = 20 * MS;
 
-/// The same for work that was launched metered but without turns: two batches on a stream, but
-/// several slices may have them.
+/// The same for work that was launched metered but without turns: some times
+/// [`METERED_DEPTH_NS`], because several slices may have so much.
 const METERED_NS: u64 = 40 * MS;
 
-/// The longest time that the two batches in flight at the end of a turn take, if their kernels are
-/// short.
+/// The longest time that the work in flight at the end of a turn takes, if its kernels are short.
 const BATCHES_NS: u64 = 5 * MS;
+
+/// A slice whose work past its turn has made no progress for this long gets short turns: as long as
+/// the shortest patience of a process.
+const STALL_NS: u64 = 10 * MS;
+
+/// A slice with work that others do not wait for any more gets a short turn this often, if a launch
+/// of it waits: the work may wait for that launch.
+const STUCK_NS: u64 = 500 * MS;
 
 /// How long before its end a turn is prolonged if the same holder gets the next one, so that the
 /// holder reads the new end before it stops.
@@ -121,8 +127,33 @@ const AHEAD_NS: u64 = MS;
 /// The shortest turn. Handing over costs about 0.2 ms.
 const SHORTEST_NS: u64 = 5 * MS;
 
+/// How long the processes of a slice have their turns together after one had work that waited for
+/// another's launch.
+const MEETS_NS: u64 = 10_000 * MS;
+
+/// The least that a turn costs. A slice that asks for turns without using them cannot end those of
+/// others more often than its share allows.
+const LEAST_BILL_NS: u64 = MS;
+
 /// The longest time between two steps while a card is shared in turns.
 const LOOK_NS: u64 = 10 * MS;
+
+/// A slice that had nothing to do in a turn counts as one with pauses for this long.
+const PAUSES_NS: u64 = 200 * MS;
+
+/// The work in flight beside a slice with pauses: what it waits for when it returns.
+const SHALLOW_NS: u64 = MS;
+
+/// The work in flight beside slices that always want more: two batches, one that runs and one that
+/// waits.
+pub const DEPTH_NS: u64 = 4 * MS;
+
+/// The work in flight of slices without a share while one with a share is present, but idle.
+const METERED_DEPTH_NS: u64 = 10 * MS;
+
+/// The work in flight of a slice that has its cards alone. A program that queues work and then
+/// stalls for 60 ms keeps the card busy; a newcomer waits for so much at most.
+const ALONE_DEPTH_NS: u64 = 64 * MS;
 
 /// The state of all turns of one runtime directory.
 #[derive(Debug, Default)]
@@ -130,6 +161,10 @@ pub struct Turns {
     now: u64,
     /// In the order of their keys.
     slices: Vec<Slice>,
+    /// In the order of their IDs.
+    parties: Vec<Party>,
+    /// The index of the party of each slice.
+    party_index: Vec<usize>,
     cards: Vec<Card>,
     /// The index of each card in `cards`, by its key in the view.
     card_index: BTreeMap<u64, usize>,
@@ -148,15 +183,20 @@ impl Turns {
         let now = now.max(self.now);
         let passed = if self.now == 0 { 0 } else { now - self.now };
         self.now = now;
-        self.read_view(passed, view);
+        self.bill(passed);
+        self.read_view(view);
+        self.gather_parties();
         self.classify_cards();
-        for slice in &mut self.slices {
-            slice.credit(now, passed);
-        }
+        self.credit(passed);
         self.end_turns();
-        self.update_overdue();
-        self.update_queues();
+        for party in &mut self.parties {
+            party.update_overdue(now, &mut self.slices);
+        }
+        for card in self.cards.iter_mut().filter(|card| card.sharing == Sharing::Turns) {
+            card.update_queues(now, &mut self.slices);
+        }
         self.grant_turns();
+        self.mark_reserved();
         let mut decision = Decision::default();
         self.publish(&mut decision);
         decision.wake_at = self.wake_at();
@@ -170,8 +210,39 @@ impl Turns {
         Some(self.slices[at].rows.get(row)?.ledger.balance_ns())
     }
 
-    /// Reads the slices' files, and bills the time that was used since the last step.
-    fn read_view(&mut self, passed: u64, view: &View) {
+    /// Bills the time since the last step to those for whom a card was reserved. The slices of a
+    /// gang divide it by their weights. Work that others do not wait for any more has its part of
+    /// the time.
+    fn bill(&mut self, passed: u64) {
+        let mut weights: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (slice, party) in self.slices.iter().zip(&self.party_index) {
+            for row in slice.rows.iter().filter(|row| row.is_reserved) {
+                *weights.entry((*party, row.card)).or_default() += row.ledger.weight;
+            }
+        }
+        for (slice, party) in self.slices.iter_mut().zip(&self.party_index) {
+            let turn = self.parties[*party].turn.as_ref();
+            for row in &mut slice.rows {
+                let part = passed / (1 + self.cards[row.card].stuck);
+                if row.is_reserved {
+                    let all = u128::from(weights[&(*party, row.card)].max(1));
+                    let of_row = u128::from(part) * u128::from(row.ledger.weight) / all;
+                    row.ledger.bill(of_row as u64);
+                }
+                for process in &mut row.processes {
+                    if process.is_stuck() {
+                        process.owed += part;
+                    }
+                    if turn.is_some_and(|turn| turn.holder == Holder::Slot(process.last.slot)) {
+                        process.served += passed;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the slices' files.
+    fn read_view(&mut self, view: &View) {
         for seen in &view.slices {
             let at = match self.slices.binary_search_by_key(&seen.key, |slice| slice.key) {
                 Ok(at) => at,
@@ -181,7 +252,7 @@ impl Turns {
                 }
             };
             let slice = &mut self.slices[at];
-            slice.update(self.now, passed, seen);
+            slice.update(self.now, seen);
             for (row, seen) in slice.rows.iter_mut().zip(&seen.rows) {
                 row.card = *self.card_index.entry(seen.card).or_insert_with(|| {
                     self.cards.push(Card::new());
@@ -193,19 +264,35 @@ impl Turns {
         self.slices.retain(|slice| slice.seen_at(now));
     }
 
-    /// Determines how each card is shared, which processes are active on it, and the weights of the
+    /// Finds the party of each slice, and forgets parties without slices.
+    fn gather_parties(&mut self) {
+        let ids: Vec<PartyId> = self.slices.iter().map(party_of).collect();
+        self.parties.retain(|party| ids.contains(&party.id));
+        for id in &ids {
+            if let Err(at) = self.parties.binary_search_by_key(id, |party| party.id) {
+                self.parties.insert(at, Party::new(*id));
+            }
+        }
+        let index = |id| self.parties.binary_search_by_key(id, |party| party.id).unwrap_or(0);
+        self.party_index = ids.iter().map(index).collect();
+    }
+
+    /// Determines how each card is shared, which slices are active on it, and the weights of the
     /// shares.
     fn classify_cards(&mut self) {
         for card in &mut self.cards {
             card.reset();
         }
         for (s, slice) in self.slices.iter().enumerate() {
+            let party = self.parties[self.party_index[s]].id;
             for (r, row) in slice.rows.iter().enumerate() {
-                self.cards[row.card].add(s, r, row, self.now);
+                self.cards[row.card].add((s, r), party, row, self.now);
             }
         }
-        for slice in &mut self.slices {
-            slice.gang.clear();
+        for party in &mut self.parties {
+            party.members.clear();
+        }
+        for (s, slice) in self.slices.iter_mut().enumerate() {
             for (r, row) in slice.rows.iter_mut().enumerate() {
                 let card = &self.cards[row.card];
                 let sharing = card.sharing_with(row);
@@ -213,76 +300,135 @@ impl Turns {
                     row.metered_until = Some(self.now);
                 }
                 row.sharing = sharing;
+                if sharing != Sharing::Turns {
+                    row.processes.iter_mut().for_each(Process::needs_no_turn);
+                }
                 if row.is_active(self.now) {
                     row.ledger.set_weight(card.weight(row.regime));
-                    if card.sharing == Sharing::Turns {
-                        slice.gang.push(r);
+                    if sharing == Sharing::Turns {
+                        self.parties[self.party_index[s]].members.push((s, r));
                     }
                 }
             }
         }
     }
 
+    fn credit(&mut self, passed: u64) {
+        for (slice, party) in self.slices.iter_mut().zip(&self.party_index) {
+            for row in &mut slice.rows {
+                let turn = self.parties[*party].kind_on(row.card);
+                row.credit(self.now, passed, turn);
+            }
+        }
+    }
+
     fn end_turns(&mut self) {
-        for s in 0..self.slices.len() {
-            let alone = self.alone_on(s);
-            self.slices[s].end_turn(self.now, alone);
+        for p in 0..self.parties.len() {
+            let alone = self.alone_on(p);
+            self.parties[p].end_turn(self.now, alone, &mut self.slices);
         }
     }
 
-    /// The process that is the only active one on the only card of slice `s`, if its own bucket can
-    /// limit it. Time that it is owed it gets in turns first.
-    fn alone_on(&self, s: usize) -> Option<u16> {
-        let slice = &self.slices[s];
-        let [row] = slice.gang[..] else { return None };
-        let card = &self.cards[slice.rows[row].card];
-        let row = &slice.rows[row];
-        let slot = row.only_active(self.now).filter(|_| card.active_processes == 1)?;
-        // Its own bucket has neither the time that it is owed nor the debt of processes before it.
-        let is_even = !row.ledger.is_owed(row.regime) && !row.owes_for_others(slot);
-        is_even.then_some(slot)
-    }
-
-    /// Updates which work goes on without a turn, and stops waiting for processes that do not
-    /// respond.
-    fn update_overdue(&mut self) {
-        for slice in &mut self.slices {
-            slice.update_overdue(self.now);
+    /// Whether a party needs no turns on its cards, because it is the only active one there: for
+    /// all of its processes if no hard share limits it, or for one whose own bucket can limit it.
+    /// Time that it is owed it gets in turns first.
+    fn alone_on(&self, p: usize) -> Option<Holder> {
+        let party = &self.parties[p];
+        let is_only = |card: &usize| self.cards[*card].parties.len() <= 1;
+        if party.members.is_empty() || !party.cards(&self.slices).iter().all(is_only) {
+            return None;
         }
+        let is_hard =
+            |row: &slice::SliceCard| limit(row.regime).is_some() && row.regime.mode == Mode::Hard;
+        if !party.rows(&self.slices).any(is_hard) {
+            return Some(Holder::All);
+        }
+        let [(s, r)] = party.members[..] else { return None };
+        let row = &self.slices[s].rows[r];
+        let is_even = !row.ledger.is_owed(row.regime) && !row.owes();
+        row.only_active(self.now).filter(|_| is_even).map(Holder::Slot)
     }
 
-    /// Enters the slices that want a card, and may have it, into the queues of the card.
-    fn update_queues(&mut self) {
-        for card in self.cards.iter_mut().filter(|card| card.sharing == Sharing::Turns) {
-            card.update_queues(self.now, &mut self.slices);
+    /// Marks for whom each card is reserved until the next step.
+    fn mark_reserved(&mut self) {
+        for (slice, party) in self.slices.iter_mut().zip(&self.party_index) {
+            for row in &mut slice.rows {
+                let turn = self.parties[*party].turn.as_ref();
+                let has_turn = turn
+                    .is_some_and(|turn| turn.kind == Kind::Turn && turn.cards.contains(&row.card));
+                row.is_reserved = row.is_active(self.now) && (has_turn || row.is_overdue());
+                let stuck = row.processes.iter().filter(|process| process.is_stuck());
+                self.cards[row.card].stuck += stuck.count() as u64;
+            }
         }
     }
 
     fn publish(&mut self, decision: &mut Decision) {
-        for slice in &mut self.slices {
+        for s in 0..self.slices.len() {
+            let p = self.party_index[s];
+            let slice = &mut self.slices[s];
             let regulated = slice.rows.iter().any(|row| row.sharing != Sharing::Unregulated);
             if slice.regulated.replace(regulated) != Some(regulated) {
                 decision.regulated.push((slice.key, regulated));
             }
-            for row in 0..slice.rows.len() {
-                if let Some(grant) = slice.next_grant(row, self.now) {
-                    decision.grants.push(GrantUpdate { slice: slice.key, row, grant });
+            for r in 0..slice.rows.len() {
+                let grant = self.grant_of(p, &self.slices[s].rows[r]);
+                if let Some(grant) = self.slices[s].rows[r].next_grant(grant) {
+                    let slice = self.slices[s].key;
+                    decision.grants.push(GrantUpdate { slice, row: r, grant });
                 }
             }
         }
         decision.grants.sort_by_key(|publish| permits(&publish.grant));
     }
 
+    /// The grant of a row, without its number.
+    fn grant_of(&self, p: usize, row: &slice::SliceCard) -> Grant {
+        let party = &self.parties[p];
+        let turn = party.turn.as_ref().filter(|turn| turn.cards.contains(&row.card));
+        let (kind, holder, until, depth) = match (row.sharing, turn) {
+            (Sharing::Unregulated, _) => return Grant::default(),
+            (Sharing::Metered, _) => (Kind::Alone, Holder::All, 0, METERED_DEPTH_NS),
+            (Sharing::Turns, None) => (Kind::Turn, Holder::None, 0, 0),
+            (Sharing::Turns, Some(turn)) if turn.kind == Kind::Turn => {
+                (Kind::Turn, turn.holder, turn.until, self.depth(p, row.card))
+            }
+            (Sharing::Turns, Some(turn)) => (turn.kind, turn.holder, 0, ALONE_DEPTH_NS),
+        };
+        Grant { turn: 0, kind, holder, until, depth, others: self.others(row) }
+    }
+
+    /// How many processes of other slices may work on a card while a slice works there.
+    fn others(&self, row: &slice::SliceCard) -> u64 {
+        let metered = row.sharing == Sharing::Metered;
+        let own = row.at_work(self.now, metered);
+        let members = self.cards[row.card].members.iter();
+        let all: u64 =
+            members.map(|(s, r)| self.slices[*s].rows[*r].at_work(self.now, metered)).sum();
+        if own == 0 { 0 } else { all - own }
+    }
+
+    /// How much work each process of a party may have in flight in its turn on a card.
+    fn depth(&self, p: usize, card: usize) -> u64 {
+        let pauses = |id: &PartyId| {
+            let at = self.parties.binary_search_by_key(id, |party| party.id);
+            at.is_ok_and(|other| other != p && self.parties[other].pauses(self.now))
+        };
+        let is_beside_pauses = self.cards[card].parties.iter().any(pauses);
+        let is_shallow = is_beside_pauses && !self.parties[p].pauses(self.now);
+        if is_shallow { SHALLOW_NS } else { DEPTH_NS }
+    }
+
     /// The time of the next event that no wake-up announces.
     fn wake_at(&self) -> Option<u64> {
-        let mut slice_cards = self.slices.iter().flat_map(|slice| &slice.rows);
-        if !slice_cards.any(|row| row.sharing == Sharing::Turns) {
+        let mut rows = self.slices.iter().flat_map(|slice| &slice.rows);
+        if !rows.any(|row| row.sharing == Sharing::Turns) {
             return None;
         }
         if self.cards.iter().any(|card| !card.revoked.is_empty()) {
             return Some(self.now);
         }
-        let dues = self.slices.iter().map(|slice| slice.next_due(self.now));
+        let dues = self.parties.iter().map(|party| party.next_due(self.now, &self.slices));
         Some(dues.fold(self.now + LOOK_NS, u64::min))
     }
 }

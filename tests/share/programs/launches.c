@@ -105,6 +105,29 @@ static int each_card_for_itself(void)
     return FEW * CARDS;
 }
 
+/* The first card's context stays current. */
+static int streams_of_both_cards(void)
+{
+    for (int i = 0; i < FEW; i++)
+        for (int card = 0; card < CARDS; card++)
+            launch(cards[card].function, 1, cards[card].streams[i % 2]);
+    return FEW * CARDS;
+}
+
+static int stream_of_another_context(void)
+{
+    static handle other, its_stream;
+    if (!other) {
+        DO(cuCtxCreate_v2, &other, 0, 0);
+        its_stream = new_stream();
+        DO(cuCtxSetCurrent, cards[0].context);
+    }
+    for (int i = 0; i < FEW; i++)
+        launch(function(), 1, its_stream);
+    DO(cuStreamSynchronize, its_stream);
+    return FEW;
+}
+
 /* A graph of one chain, or of several parallel chains. */
 static int graph(int branches)
 {
@@ -142,6 +165,8 @@ static const struct { const char *name; int (*few)(void); int cards; } ways[] = 
     {"ex", extended, 1},
     {"multi", cooperative_on_two_cards, 2},
     {"cards", each_card_for_itself, 2},
+    {"across", streams_of_both_cards, 2},
+    {"elsewhere", stream_of_another_context, 1},
     {"graph", graph_of_a_chain, 1},
     {"branches", graph_with_branches, 1},
 };

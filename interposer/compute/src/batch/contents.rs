@@ -1,15 +1,16 @@
 //! The contents of a batch: how many launches, of one kind or several, and how long they are
 //! predicted to take.
 
-use hami_share::limiter::{BATCH_NS, batch_size};
+use hami_share::limiter::batch_size;
 
 use crate::budget::Estimate;
 
 /// The sums of a batch.
 pub(super) struct Contents {
     pub(super) launches: u32,
-    /// The most launches it may have.
+    /// The most launches it may have, and the most engine time.
     room: u32,
+    limit_ns: u64,
     /// The engine time of its launches whose costs are known.
     pub(super) predicted: u64,
     /// Whether the costs of all launches are known.
@@ -19,11 +20,13 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// A batch with a first launch; with `is_single` it stays the only one.
-    pub(super) fn begin(key: u64, cost: Option<u64>, is_single: bool) -> Self {
+    /// A batch of at most so much engine time, with a first launch; with `is_single` it stays the
+    /// only one.
+    pub(super) fn begin(key: u64, cost: Option<u64>, limit_ns: u64, is_single: bool) -> Self {
         Self {
             launches: 1,
-            room: if is_single { 1 } else { batch_size(cost) },
+            room: if is_single { 1 } else { batch_size(cost, limit_ns) },
+            limit_ns,
             predicted: cost.unwrap_or(0),
             is_known: cost.is_some(),
             key: Some(key),
@@ -36,7 +39,7 @@ impl Contents {
     }
 
     fn room_ns(&self) -> u64 {
-        BATCH_NS.saturating_sub(self.predicted)
+        self.limit_ns.saturating_sub(self.predicted)
     }
 
     /// Adds a launch that there is room for.
@@ -64,6 +67,8 @@ impl Contents {
 
 #[cfg(test)]
 mod tests {
+    use hami_share::limiter::BATCH_NS;
+
     use super::*;
 
     fn used(launches: &[(u32, bool)]) -> Estimate {
@@ -74,7 +79,7 @@ mod tests {
 
     #[test]
     fn launches_on_a_budget_count_as_admitted_ones_do() {
-        let mut batch = Contents::begin(7, Some(20_000), false);
+        let mut batch = Contents::begin(7, Some(20_000), BATCH_NS, false);
         batch.add(7, 20_000);
         batch.add_used(used(&[(20_000, false); 3]));
         assert_eq!((batch.launches, batch.predicted, batch.key), (5, 100_000, Some(7)));
@@ -86,13 +91,13 @@ mod tests {
 
     #[test]
     fn the_last_launch_is_not_in_the_budget() {
-        let batch = Contents::begin(7, Some(20_000), false);
+        let batch = Contents::begin(7, Some(20_000), BATCH_NS, false);
         assert!(batch.has_room(20_000));
         let (ns, launches) = batch.largest_budget(20_000);
         assert_eq!((ns / 20_000, launches), (98, 98), "100 fit, two need admission");
-        let single = Contents::begin(7, Some(20_000), true);
+        let single = Contents::begin(7, Some(20_000), BATCH_NS, true);
         assert!(!single.has_room(20_000));
-        let mut full = Contents::begin(7, Some(500_000), false);
+        let mut full = Contents::begin(7, Some(500_000), BATCH_NS, false);
         assert!(full.has_room(1_500_000) && !full.has_room(1_500_001));
         full.add(8, 1_500_000);
         assert!(!full.has_room(1));
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_was_never_measured_is_alone_in_its_batch() {
-        let batch = Contents::begin(7, None, false);
+        let batch = Contents::begin(7, None, BATCH_NS, false);
         assert!(!batch.is_known && !batch.has_room(1));
     }
 }

@@ -8,21 +8,33 @@ use vgpu_driver::guard::lock;
 
 use crate::budget::costs;
 use crate::clock::{METER, QUIET_NS};
-use crate::events::Event;
+use crate::events::{Event, Reached};
 use crate::launch::Queue;
 use crate::limiter::card::CardLimiter;
 
-/// The shortest and the longest time between two polls of an event.
+/// The shortest and the longest time between two polls of an event that should have been reached.
 pub(crate) const SHORTEST_POLL_NS: u64 = 20_000;
-pub(crate) const LONGEST_POLL_NS: u64 = 500_000;
+pub(crate) const LONGEST_POLL_NS: u64 = 2_000_000;
+
+/// The end of a batch.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    /// An event behind its last launch.
+    Event(Event),
+    /// At this time the card was seen to have done it.
+    Seen(u64),
+    /// Nobody can tell. It takes as long as predicted.
+    Predicted,
+}
 
 /// A batch that waits to be measured.
+#[derive(Clone, Copy)]
 pub(crate) struct Flight {
     pub(crate) limiter: &'static CardLimiter,
     pub(crate) queue: Queue,
     pub(crate) context: usize,
     pub(crate) start: Event,
-    pub(crate) end: Event,
+    pub(crate) end: End,
     /// The age of contexts when it was closed.
     pub(crate) age: u64,
     pub(crate) launches: u32,
@@ -31,20 +43,18 @@ pub(crate) struct Flight {
     pub(crate) expected: u64,
     /// The host time in which its launches were made.
     pub(crate) window: u64,
-    /// The idle time between its first event and its only launch.
-    pub(crate) gap: u64,
-    /// Set if its second event is right behind its only launch: how much more idle time there may
-    /// be.
-    pub(crate) sample: Option<u64>,
+    /// Before its first event was recorded.
+    pub(crate) opened_at: u64,
+    /// When it was handed over.
     pub(crate) closed_at: u64,
+    /// Since when it may have been running: since it was opened, or since the batch before it on its
+    /// stream was billed.
+    pub(crate) runs_since: u64,
+    /// When to poll it next, if it is the oldest one of its stream.
+    pub(crate) next_poll: u64,
 }
 
 impl Flight {
-    /// When its first event was recorded.
-    pub(crate) fn opened_at(&self) -> u64 {
-        self.closed_at.saturating_sub(self.window)
-    }
-
     /// How long the card worked for it, of the time between its events.
     pub(crate) fn busy_time(&self, span: u64, at: u64) -> u64 {
         let users = self.limiter.possible_users(at);
@@ -57,37 +67,71 @@ impl Flight {
         bill(span, self.window, self.predicted, self.launches)
     }
 
-    /// When to poll its second event: when it should have ended, and then often at first.
+    /// Learns about the cost of its kernel, if it is unknown, while so many processes use the card.
+    pub(crate) fn learn_shared(&self, span: u64, users: u32) {
+        if let Some(key) = self.key.filter(|key| costs::cost_of(*key).is_none()) {
+            costs::learn(key, span / u64::from(self.launches) / u64::from(users), 1);
+        }
+    }
+
+    /// When to poll its second event, if it was not reached at `at`: when it should have ended, and
+    /// then often at first.
     pub(crate) fn poll_at(&self, at: u64) -> u64 {
-        let flying = at.saturating_sub(self.closed_at);
-        let (soonest, latest) = (SHORTEST_POLL_NS, LONGEST_POLL_NS);
+        let flying = at.saturating_sub(self.runs_since);
         if flying < self.expected {
             let left = self.expected - flying;
-            return at + left.clamp(soonest, latest);
+            return at + left.clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS / 4);
         }
-        at + (flying / 64).clamp(soonest, latest)
+        poll_after(at, flying)
+    }
+
+    /// Whether the card has done it.
+    pub(crate) fn reached(&self) -> Reached {
+        match self.end {
+            End::Event(end) => end.reached(),
+            End::Seen(_) => Reached::Yes,
+            End::Predicted => self.start.reached(),
+        }
+    }
+
+    /// Its events.
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
+        let end = match self.end {
+            End::Event(end) => Some(end),
+            End::Seen(_) | End::Predicted => None,
+        };
+        [self.start].into_iter().chain(end)
     }
 
     /// Learns the cost of its kernel, if all launches were of one kernel and the time between the
-    /// events had almost no idle time. A single launch alone does not prove that: the meter closes
-    /// a batch long after its last launch.
-    pub(crate) fn learn(&self, span: u64) {
-        let (Some(key), 1..) = (self.key, self.launches) else { return };
-        if let Some(doubt) = self.sample {
-            // Clamp the known cost to [span − doubt, span]. A known cost outside of this range is
-            // wrong, which weighs more than one launch that happens to differ.
+    /// events had almost no idle time. A single launch has bounds in any case: it took at most the
+    /// span, and at least the span less the idle time. Returns whether the predictions of its
+    /// kernels were put to the test.
+    pub(crate) fn learn(&self, span: u64) -> bool {
+        let idle = match self.end {
+            End::Predicted => return false,
+            _ => self
+                .predicted
+                .map_or(self.window, |predicted| idle(self.window, predicted, self.launches)),
+        };
+        let is_dense = idle <= span / 50;
+        let Some(key) = self.key else { return is_dense };
+        if self.launches == 1 {
             let known = costs::cost_of(key);
-            let each = known.map_or(span, |known| known.clamp(span.saturating_sub(doubt), span));
+            let each = known.map_or(span, |known| known.clamp(span.saturating_sub(idle), span));
+            // A known cost outside of the bounds is wrong, which weighs more than one launch that
+            // happens to differ.
             costs::learn(key, each, if known.is_none_or(|known| known == each) { 1 } else { 8 });
-            return;
-        }
-        let idle = self
-            .predicted
-            .map_or(self.window, |predicted| idle(self.window, predicted, self.launches));
-        if idle <= span / 50 {
+        } else if is_dense {
             costs::learn(key, span / u64::from(self.launches), self.launches);
         }
+        is_dense || self.launches == 1 && matches!(self.end, End::Event(_))
     }
+}
+
+/// When to poll again for something that has been due for so long: often at first.
+pub(super) fn poll_after(at: u64, overdue: u64) -> u64 {
+    at + (overdue / 64).clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS)
 }
 
 /// The batches that the meter has not taken yet.

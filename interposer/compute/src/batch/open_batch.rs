@@ -1,16 +1,18 @@
 //! A batch that may still grow.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use hami_share::limiter::window;
+use vgpu_driver::context;
 
 use super::contents::Contents;
-use super::flight::{self, Flight};
+use super::flight::{self, End, Flight, poll_after};
 use crate::budget::Estimate;
 use crate::capture::{self, Capturing};
-use crate::clock::now;
+use crate::clock::{QUIET_NS, now};
 use crate::contexts;
 use crate::events::{self, Event, Reached};
 use crate::launch::{Queue, Stream};
 use crate::limiter::card::CardLimiter;
+use crate::limiter::verdict::New;
 
 /// A batch that may still grow.
 pub(super) struct Batch {
@@ -18,6 +20,7 @@ pub(super) struct Batch {
     pub(super) stream: Stream,
     queue: Queue,
     start: Event,
+    /// Before its first event was recorded.
     pub(super) opened_at: u64,
     pub(super) contents: Contents,
     /// The prediction that the limiter has for it.
@@ -26,25 +29,46 @@ pub(super) struct Batch {
     pub(super) has_budget: bool,
     /// The launch that is being made is its last.
     pub(super) is_closing: bool,
-    /// When the driver had taken its only launch.
-    pub(super) launched_at: Option<u64>,
-    /// How many launches the meter has seen, and when that last changed.
-    pub(super) seen: (u32, u64),
+    /// It gets no more launches.
+    pub(super) is_sealed: bool,
+    /// It began in a stall, with a launch of unknown cost.
+    pub(super) is_stalled: bool,
+    /// How long the driver's call for its last launch took.
+    pub(super) in_call: u64,
+    seen: Seen,
+    /// When the program last waited for all of its launches, of which there were so many.
+    ended: Option<(u32, Ended)>,
 }
 
-/// About the shortest time from a first event to its launch.
-static SHORTEST_GAP: AtomicU64 = AtomicU64::new(u64::MAX);
+/// A time at which work had ended: the program called the driver to wait for it, and continued.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) called_at: u64,
+    pub(crate) at: u64,
+}
+
+/// The batch when the meter last looked.
+#[derive(Clone, Copy)]
+struct Seen {
+    launches: u32,
+    /// When it first saw that many.
+    at: u64,
+    /// Until when the card worked on them without a pause.
+    busy_until: u64,
+    /// When to ask the driver next whether they are done.
+    ask_at: u64,
+}
 
 impl Batch {
-    /// A batch behind an event that was just recorded.
+    /// A batch behind an event that was recorded after `opened_at`.
     pub(super) fn open(
         limiter: &'static CardLimiter,
         stream: Stream,
         start: Event,
+        opened_at: u64,
         contents: Contents,
         expected: u64,
     ) -> Self {
-        let opened_at = now();
         Self {
             limiter,
             stream,
@@ -55,9 +79,23 @@ impl Batch {
             expected,
             has_budget: false,
             is_closing: false,
-            launched_at: None,
-            seen: (0, opened_at),
+            is_sealed: false,
+            is_stalled: false,
+            in_call: 0,
+            seen: Seen { launches: 0, at: opened_at, busy_until: opened_at, ask_at: 0 },
+            ended: None,
         }
+    }
+
+    /// The program has waited for its launches, which include those that `used` the budget.
+    pub(super) fn note_end(&mut self, ended: Ended, used: Estimate) {
+        self.ended = Some((self.contents.launches + used.launches(), ended));
+    }
+
+    /// Its end and window, if the program has launched nothing since it waited.
+    fn known_end(&self) -> Option<(End, u64)> {
+        let (_, ended) = self.ended.filter(|(launches, _)| *launches == self.contents.launches)?;
+        Some((End::Seen(ended.at), ended.called_at.saturating_sub(self.opened_at)))
     }
 
     /// Adds the launches that used the budget, which is no longer for this batch.
@@ -66,44 +104,120 @@ impl Batch {
         self.contents.add_used(used);
     }
 
+    /// Adds a launch in a stall.
+    pub(super) fn add_stalled(&mut self, new: &New) {
+        self.contents.add(new.kind, 0);
+        self.is_sealed = false;
+    }
+
     /// How long the batch is predicted to take.
     fn prediction(&self) -> u64 {
         if self.contents.is_known { self.contents.predicted } else { self.expected }
     }
 
-    /// Records the second event behind it. The batch's context must be current.
+    /// Records the second event behind it, unless it is known to have ended: called by the launching thread, beside work of its own.
+    /// The batch's context must be current.
     pub(super) fn close(self) {
+        if let Some((end, window)) = self.known_end() {
+            return self.end(end, window);
+        }
         let stream = self.stream;
-        let end = match capture::state_of(stream) {
+        let end = match capture::state_of(stream.handle) {
             Capturing::No => events::take(stream.context),
             Capturing::Yes | Capturing::CannotTell => None,
         };
-        let end = end.filter(|end| end.record(stream.handle, stream.is_threads_own));
-        let Some(end) = end else {
-            events::release(stream.context, self.start);
-            self.limiter.bill_unmeasured(self.queue, self.expected, self.prediction());
-            return;
-        };
-        let closed_at = now();
-        let (gap, doubt) = self.idle_before(closed_at);
-        let expected = self.prediction();
-        self.limiter.expect(self.queue, self.expected, expected);
-        flight::hand_over(Flight {
+        let end = end.filter(|end| end.record(stream.handle));
+        let window = window(now().saturating_sub(self.opened_at), self.in_call);
+        self.end(end.map_or(End::Predicted, End::Event), window);
+    }
+
+    /// Hands it over to be billed.
+    pub(super) fn end(self, end: End, window: u64) {
+        self.limiter.expect(self.queue, self.expected, self.prediction());
+        flight::hand_over(self.flight(end, window));
+    }
+
+    /// If it ended now: its time until now, of work that still runs.
+    pub(super) fn so_far(&self) -> Flight {
+        self.flight(End::Predicted, self.seen.at.saturating_sub(self.opened_at))
+    }
+
+    fn flight(&self, end: End, window: u64) -> Flight {
+        Flight {
             limiter: self.limiter,
             queue: self.queue,
-            context: stream.context,
+            context: self.stream.context,
             start: self.start,
             end,
             age: contexts::age(),
             launches: self.contents.launches,
             key: self.contents.key,
             predicted: self.contents.is_known.then_some(self.contents.predicted),
-            expected,
-            window: closed_at.saturating_sub(self.opened_at),
-            gap,
-            sample: self.launched_at.and(Some(doubt)),
-            closed_at,
-        });
+            expected: self.prediction(),
+            window,
+            opened_at: self.opened_at,
+            closed_at: now(),
+            runs_since: self.opened_at,
+            next_poll: 0,
+        }
+    }
+
+    /// The meter looks at its launches, which include those that `used` the budget. Returns whether
+    /// they have stopped.
+    pub(super) fn has_stopped(&mut self, at: u64, used: Estimate) -> bool {
+        let launches = self.contents.launches + used.launches();
+        if self.seen.launches != launches {
+            self.seen = Seen { launches, at, busy_until: at, ask_at: 0 };
+        }
+        at >= self.seen.at + QUIET_NS
+    }
+
+    /// The meter looks whether the batch is done. Returns its end and window if it is; otherwise
+    /// when to look again. At the process's exit (`is_last`) it looks before it should be done.
+    ///
+    /// None of our events is recorded now. It would be a barrier in the default stream, and another
+    /// thread's own stream has no name.
+    pub(super) fn look(&mut self, at: u64, is_last: bool) -> Result<(End, u64), u64> {
+        if !self.is_sealed {
+            return Err(self.seen.at + QUIET_NS);
+        }
+        if let Some(known) = self.known_end() {
+            return Ok(known);
+        }
+        let due = self.opened_at + self.contents.predicted;
+        let ask_at = due.max(self.seen.ask_at);
+        if at < ask_at && !is_last {
+            return Err(ask_at);
+        }
+        let end = match self.is_done() {
+            Reached::Yes => End::Seen(at),
+            Reached::NotYet => {
+                self.seen.busy_until = at;
+                self.seen.ask_at = poll_after(at, at.saturating_sub(due));
+                return Err(self.seen.ask_at);
+            }
+            Reached::Lost => End::Predicted,
+        };
+        // When its launches were made is known to the next look, and when they were done, to the
+        // last one before.
+        let window = self.seen.at - self.opened_at + (at - self.seen.busy_until);
+        Ok((end, window))
+    }
+
+    /// Whether the card has done what is in the stream.
+    fn is_done(&self) -> Reached {
+        if self.stream.is_threads_own() || capture::any() {
+            return Reached::Lost;
+        }
+        let done =
+            context::with_current(self.stream.context, || events::is_done(self.stream.handle));
+        match done.unwrap_or(Reached::Lost) {
+            // The default stream may be waiting for blocking streams.
+            Reached::NotYet if self.stream.is_legacy() && self.limiter.streams() > 1 => {
+                Reached::Lost
+            }
+            done => done,
+        }
     }
 
     /// Its context has ended, so it will never be measured.
@@ -115,25 +229,5 @@ impl Batch {
             self.expected,
             self.contents.predicted.max(elapsed),
         );
-    }
-
-    /// How long the card was idle between the first event and a single launch, and how much more
-    /// idle time there may be around the launch. Called after the second event is recorded, because
-    /// this takes time as well.
-    ///
-    /// On an idle stream the card reaches the first event before the kernel is there. The clock
-    /// does not show when the kernel came: the thread may have been interrupted while the kernel
-    /// was already running. So the gap is assumed to be as long as the shortest ones.
-    fn idle_before(&self, closed_at: u64) -> (u64, u64) {
-        let Some(launched_at) = self.launched_at else { return (0, 0) };
-        if self.start.reached() != Reached::Yes {
-            return (0, 0);
-        }
-        let gap = launched_at.saturating_sub(self.opened_at);
-        let known = SHORTEST_GAP.load(Ordering::Relaxed);
-        SHORTEST_GAP.store(gap.min(known.saturating_add(known / 64 + 1)), Ordering::Relaxed);
-        // The first gap is longer than others, and it is not known by how much.
-        let shortest = if known == u64::MAX { 0 } else { gap.min(known) };
-        (shortest, closed_at.saturating_sub(self.opened_at + shortest))
     }
 }

@@ -2,8 +2,14 @@
 //!
 //! A thread mostly works on its own batches. The meter and threads that end a stream or a context
 //! also reach them, so each thread's batches have a lock, with almost no contention.
+//!
+//! Only the thread itself records events, beside its own launches and its own other work. If its
+//! launches stop, the meter ends the batch ([`Thread::look`]), and so it does for a thread that has
+//! ended.
 
 use std::cell::OnceCell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hami_share::limiter::BATCH_NS;
@@ -11,23 +17,26 @@ use vgpu_driver::guard::lock;
 use vgpu_driver::{context, process};
 
 use super::contents::Contents;
-use super::open_batch::Batch;
+use super::flight::Flight;
+use super::open_batch::{Batch, Ended};
 use crate::budget::kinds::Kinds;
 use crate::budget::{self, Budget, Estimate};
 use crate::clock::{METER, QUIET_NS, now};
-use crate::launch::{Launch, Stream};
+use crate::contexts::{self, Ends, Life};
+use crate::launch::{Launch, Queue, Stream};
 use crate::limiter::card::CardLimiter;
+use crate::limiter::verdict::New;
 use crate::{capture, events};
 
 const _: () = assert!(BATCH_NS < Estimate::UNPAYABLE_NS as u64);
 
-/// About one batch in this many has a single launch, so that each kernel is measured alone now and
-/// then, whatever the order of launches is. The first batches, as many, have a single launch too,
-/// because nothing is known yet.
-const SAMPLED: u32 = 16;
-/// The most open batches of a thread: as many streams as programs have. Beyond that the oldest is
-/// closed, and idle time after its last launch is billed.
-const MAX_OPEN: usize = 64;
+/// No launch joins a batch this long after its first one, so that a program that launches now and
+/// then is billed soon.
+const OLD_NS: u64 = 4_000_000;
+
+/// The streams, by [`bit_of`], whose next batch has a single launch, which is measured alone: a batch
+/// has just been billed as predicted, and the prediction may be wrong.
+static MEASURE_NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The next step of a launch after its admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +49,8 @@ pub enum Next {
 
 /// One thread that launches.
 pub(crate) struct Thread {
-    budget: *const Budget,
+    /// Null when the thread has ended. It changes only under the lock of `open`.
+    budget: AtomicPtr<Budget>,
     open: Mutex<Open>,
 }
 
@@ -48,20 +58,13 @@ pub(crate) struct Thread {
 #[derive(Default)]
 struct Open {
     batches: Vec<Batch>,
-    /// How many batches there have been.
-    opened: u32,
     kinds: Kinds,
 }
 
-// SAFETY: the budget is read through atomics, and only while the thread is in `THREADS`.
-unsafe impl Send for Thread {}
-// SAFETY: as above.
-unsafe impl Sync for Thread {}
-
-/// The threads that have launched something.
+/// The threads that have launched something, also those that have ended and still have batches.
 static THREADS: Mutex<Vec<Arc<Thread>>> = Mutex::new(Vec::new());
 
-/// Closes a thread's batches when the thread ends.
+/// Leaves a thread's batches to the meter when the thread ends.
 struct Registered(Arc<Thread>);
 
 impl Drop for Registered {
@@ -71,9 +74,12 @@ impl Drop for Registered {
             return;
         }
         // The streams live on, but the thread's budget does not.
-        self.0.close_all(|_| true);
-        self.0.budget().retire();
-        lock(&THREADS).retain(|thread| !Arc::ptr_eq(thread, &self.0));
+        let open = &mut *lock(&self.0.open);
+        let budget = budget::of_thread();
+        open.count_used(budget.withdraw());
+        budget.retire();
+        open.seal();
+        self.0.budget.store(null_mut(), Ordering::Release);
     }
 }
 
@@ -85,8 +91,8 @@ thread_local! {
 pub(crate) fn with_own<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     OWN.try_with(|own| {
         let registered = own.get_or_init(|| {
-            let thread = Thread { budget: budget::of_thread(), open: Mutex::default() };
-            let thread = Arc::new(thread);
+            let budget = std::ptr::from_ref(budget::of_thread()).cast_mut();
+            let thread = Arc::new(Thread { budget: budget.into(), open: Mutex::default() });
             lock(&THREADS).push(Arc::clone(&thread));
             Registered(thread)
         });
@@ -95,31 +101,79 @@ pub(crate) fn with_own<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     .ok()
 }
 
-/// All threads that have launched something.
+/// The calling thread has waited for some streams: what it has launched there has ended.
+pub(crate) fn note_end(ended: Ended, which: impl Fn(Stream) -> bool) {
+    let _ = OWN.try_with(|own| {
+        let Some(Registered(thread)) = own.get() else { return };
+        let open = &mut *lock(&thread.open);
+        let used = thread.used();
+        for batch in open.batches.iter_mut().filter(|batch| which(batch.stream)) {
+            batch.note_end(ended, if batch.has_budget { used } else { Estimate::default() });
+        }
+    });
+}
+
+/// All threads that have launched something and may have batches.
 pub(crate) fn threads() -> Vec<Arc<Thread>> {
-    lock(&THREADS).clone()
+    let mut threads = lock(&THREADS);
+    threads.retain(|thread| thread.lives() || !lock(&thread.open).batches.is_empty());
+    threads.clone()
+}
+
+/// A batch of a stream did not put the predictions of its kernels to the test.
+pub(crate) fn measure_next(queue: Queue) {
+    MEASURE_NEXT.fetch_or(bit_of(queue), Ordering::Relaxed);
+}
+
+/// A bit for a stream. It does not matter that others share it.
+fn bit_of(queue: Queue) -> u64 {
+    1 << (queue >> 58)
+}
+
+fn must_measure(queue: Queue) -> bool {
+    let bit = bit_of(queue);
+    MEASURE_NEXT.fetch_and(!bit, Ordering::Relaxed) & bit != 0
 }
 
 impl Thread {
-    fn budget(&self) -> &Budget {
-        // SAFETY: the thread is in `THREADS` and so it lives, or it is the caller.
-        unsafe { &*self.budget }
+    fn lives(&self) -> bool {
+        !self.budget.load(Ordering::Acquire).is_null()
+    }
+
+    /// The launches that used the budget. The caller holds the lock of `open`, so the thread does
+    /// not end.
+    fn used(&self) -> Estimate {
+        // SAFETY: null, or the budget of a thread that lives.
+        let budget = unsafe { self.budget.load(Ordering::Acquire).as_ref() };
+        budget.map(Budget::used).unwrap_or_default()
     }
 
     /// Adds a launch to the open batch of its stream. `None` if there is no such batch, or it has
     /// no room.
     pub(crate) fn join(&self, launch: &Launch, stream: Stream) -> Option<Next> {
         let open = &mut *lock(&self.open);
-        open.count_used(self.budget().withdraw());
+        open.count_used(budget::of_thread().withdraw());
         let cost = open.kinds.cost(launch);
         let batches = &mut open.batches;
         let batch = batches.iter_mut().find(|batch| batch.stream == stream)?;
-        let Some(cost) = cost.filter(|cost| batch.contents.has_room(*cost)) else {
-            close(batches, |batch| batch.stream == stream);
+        let cost = cost.filter(|cost| !batch.is_sealed && batch.contents.has_room(*cost));
+        let Some(cost) = cost else {
+            close(batches, |batch| batch.stream == stream && !batch.is_stalled);
             return None;
         };
         batch.contents.add(launch.key(), cost);
-        Some(grant(self.budget(), batch, &mut open.kinds, cost))
+        Some(grant(batch, &mut open.kinds, cost))
+    }
+
+    /// Adds a launch to the open batch of its stream, if that began with one of unknown cost in a
+    /// stall. So a stall of any length needs few of our events, and does not fill the driver's queue.
+    fn join_stalled(&self, stream: Stream, new: &New) -> bool {
+        let open = &mut *lock(&self.open);
+        let open = open.batches.iter_mut().find(|batch| batch.stream == stream);
+        let Some(batch) = open.filter(|batch| batch.is_stalled) else { return false };
+        batch.add_stalled(new);
+        batch.limiter.join_batches(new);
+        true
     }
 
     /// Opens a batch with a launch that the limiter has admitted.
@@ -128,53 +182,55 @@ impl Thread {
         limiter: &'static CardLimiter,
         launch: &Launch,
         stream: Stream,
-        expected: u64,
+        new: &New,
+        is_stalled: bool,
     ) -> Next {
-        let start = events::take(stream.context);
-        let Some(start) = start.filter(|start| start.record(stream.handle, stream.is_threads_own))
-        else {
+        if is_stalled && self.join_stalled(stream, new) {
+            return Next::Launch;
+        }
+        let expected = new.predicted;
+        let mut opened_at = 0;
+        let start = context::with_current(stream.context, || {
+            let start = events::take(stream.context)?;
+            opened_at = now();
+            start.record(stream.handle).then_some(start)
+        });
+        let Some(start) = start.flatten() else {
             // It cannot be measured, so it is billed as predicted.
             limiter.bill_unmeasured(stream.queue(), expected, expected);
             return Next::Launch;
         };
         let mut all = lock(&self.open);
         let open = &mut *all;
-        open.count_used(self.budget().withdraw());
-        let batches = &mut open.batches;
+        open.count_used(budget::of_thread().withdraw());
         // A signal handler of this thread may have opened one since.
-        close(batches, |batch| batch.stream == stream);
-        if batches.len() >= MAX_OPEN {
-            let oldest = batches.first().map(|batch| batch.stream);
-            close(batches, |batch| Some(batch.stream) == oldest);
-        }
-        open.opened = open.opened.wrapping_add(1);
-        // Other threads cannot record an event in a thread's own stream, nor in one that may be
-        // captured. Without the meter's thread none closes a batch when its launches stop.
-        let is_single = limiter.is_one_by_one(now())
+        close(&mut open.batches, |batch| batch.stream == stream);
+        // The meter does not look at a stream that may be captured. Without its thread none ends a
+        // batch when its launches stop.
+        let is_single = limiter.is_one_by_one(opened_at)
             || METER.has_no_thread()
-            || stream.is_threads_own
             || capture::any()
-            || open.opened <= SAMPLED
-            || is_sampled(open.opened);
+            || must_measure(stream.queue());
         let cost = open.kinds.cost(launch);
-        let contents = Contents::begin(launch.key(), cost, is_single);
-        let mut batch = Batch::open(limiter, stream, start, contents, expected);
-        let next = grant(self.budget(), &mut batch, &mut open.kinds, cost.unwrap_or(1));
-        let opened_at = batch.opened_at;
+        let contents = Contents::begin(launch.key(), cost, limiter.batch_ns(), is_single);
+        let mut batch = Batch::open(limiter, stream, start, opened_at, contents, expected);
+        batch.is_stalled = is_stalled && cost.is_none();
+        let next = if batch.is_stalled {
+            Next::Launch
+        } else {
+            grant(&mut batch, &mut open.kinds, cost.unwrap_or(1))
+        };
         open.batches.push(batch);
         drop(all);
         METER.wake_by(opened_at + QUIET_NS);
         next
     }
 
-    /// The driver has taken the last launch of a batch.
-    pub(crate) fn launched(&self) {
-        let at = now();
+    /// The driver has taken the last launch of a batch, in a call of `in_call`.
+    pub(crate) fn launched(&self, in_call: u64) {
         let batches = &mut lock(&self.open).batches;
-        for batch in
-            batches.iter_mut().filter(|batch| batch.is_closing && batch.contents.launches == 1)
-        {
-            batch.launched_at = Some(at);
+        for batch in batches.iter_mut().filter(|batch| batch.is_closing) {
+            batch.in_call = in_call;
         }
         close(batches, |batch| batch.is_closing);
     }
@@ -183,13 +239,13 @@ impl Thread {
     pub(crate) fn close_all(&self, which: impl Fn(Stream) -> bool) {
         let open = &mut *lock(&self.open);
         if open.has(&which) {
-            open.count_used(self.budget().withdraw());
+            open.count_used(budget::of_thread().withdraw());
             close(&mut open.batches, |batch| which(batch.stream));
         }
     }
 
-    /// Closes the open batches on some streams. Called by another thread. If this thread launches
-    /// at the very same moment, that launch is not billed.
+    /// Closes the open batches on some streams. Called by a thread that ends them. If this thread
+    /// launches at the very same moment, that launch is not billed.
     pub(crate) fn close_from_outside(&self, which: impl Fn(Stream) -> bool) {
         let open = &mut *lock(&self.open);
         if open.has(&which) {
@@ -201,38 +257,65 @@ impl Thread {
     fn count_from_outside(&self, open: &mut Open) {
         budget::revoke_all();
         if open.batches.iter().any(|batch| batch.has_budget) {
-            open.count_used(self.budget().used());
+            open.count_used(self.used());
         }
     }
 
-    /// The streams of the open batches that got no launch for `quiet`, or are `age` old, or are on
-    /// a card in `due`, whose batches must all be closed.
-    pub(crate) fn stale(
+    /// No launch joins an open batch any more.
+    pub(crate) fn seal(&self) {
+        let open = &mut *lock(&self.open);
+        self.count_from_outside(open);
+        open.seal();
+    }
+
+    /// Called by the meter: ends the batches whose launches have stopped and are done, in the
+    /// contexts that live. No launch joins one on the cards in `over` any more. Returns when to look
+    /// again. At the process's exit (`is_last`), all launches have stopped.
+    pub(crate) fn look(
         &self,
         at: u64,
-        quiet: u64,
-        age: u64,
-        due: &[&'static CardLimiter],
-    ) -> Vec<Stream> {
-        let batches = &mut lock(&self.open).batches;
-        let mut stale = Vec::new();
-        for batch in batches.iter_mut().filter(|batch| !batch.is_closing) {
-            let used = if batch.has_budget { self.budget().used().launches() } else { 0 };
-            let launches = batch.contents.launches + used;
-            if batch.seen.0 != launches {
-                batch.seen = (launches, at);
-            }
-            let is_old = at >= batch.seen.1 + quiet || at >= batch.opened_at + age;
-            if is_old || due.iter().any(|limiter| std::ptr::eq(*limiter, batch.limiter)) {
-                stale.push(batch.stream);
+        over: &[&'static CardLimiter],
+        ends: &Ends,
+        is_last: bool,
+    ) -> u64 {
+        let open = &mut *lock(&self.open);
+        let used = self.used();
+        let mut must_seal = false;
+        for batch in open.batches.iter_mut().filter(|batch| !batch.is_closing) {
+            let used = if batch.has_budget { used } else { Estimate::default() };
+            let has_stopped = batch.has_stopped(at, used);
+            let is_old = at >= batch.opened_at + OLD_NS;
+            let is_over = over.iter().any(|one| std::ptr::eq(*one, batch.limiter));
+            if !batch.is_sealed && (has_stopped || is_old || is_over || is_last) {
+                batch.is_sealed = true;
+                must_seal = true;
             }
         }
-        stale
+        if must_seal {
+            self.count_from_outside(open);
+        }
+        let mut again_at = u64::MAX;
+        let mut index = 0;
+        while let Some(batch) = open.batches.get_mut(index) {
+            let lives = ends.life(batch.stream.context, contexts::age()) == Life::Lives;
+            if !lives || batch.is_closing {
+                index += 1;
+                continue;
+            }
+            match batch.look(at, is_last) {
+                Ok((end, window)) => open.batches.remove(index).end(end, window),
+                Err(at) => {
+                    again_at = again_at.min(at);
+                    index += 1;
+                }
+            }
+        }
+        again_at
     }
 
-    /// Whether there are open batches.
-    pub(crate) fn has_open(&self) -> bool {
-        !lock(&self.open).batches.is_empty()
+    /// The open batches, as if they ended now.
+    pub(crate) fn so_far(&self) -> Vec<Flight> {
+        lock(&self.open).batches.iter().map(Batch::so_far).collect()
     }
 
     /// The context has ended: its batches will never be measured.
@@ -257,6 +340,10 @@ impl Open {
         }
     }
 
+    fn seal(&mut self) {
+        self.batches.iter_mut().for_each(|batch| batch.is_sealed = true);
+    }
+
     fn has(&self, which: impl Fn(Stream) -> bool) -> bool {
         self.batches.iter().any(|batch| which(batch.stream))
     }
@@ -265,32 +352,20 @@ impl Open {
 /// Grants a budget for the room that the batch has left. It leaves out the last launch, so that the
 /// batch is closed right behind it; which one that is, is known if all cost the same as this one
 /// (`cost`).
-fn grant(budget: &Budget, batch: &mut Batch, kinds: &mut Kinds, cost: u64) -> Next {
+fn grant(batch: &mut Batch, kinds: &mut Kinds, cost: u64) -> Next {
     if !batch.contents.has_room(cost) {
         batch.is_closing = true;
         return Next::LaunchAndClose;
     }
     let (ns, launches) = batch.contents.largest_budget(cost);
-    // The wrappers that read the budget compare handles, which do not tell threads' own streams
-    // apart.
-    if launches > 0 && !batch.stream.is_threads_own {
+    if launches > 0 {
         if batch.contents.key.is_some() {
             kinds.set_own();
         }
-        budget.grant(kinds.table(), batch.stream.handle, ns, launches);
+        budget::of_thread().grant(kinds.table(), batch.stream.handle, ns, launches);
         batch.has_budget = true;
     }
     Next::Launch
-}
-
-/// Whether the batch with this number gets a single launch. The distance between such batches
-/// varies: with a fixed one, a program that repeats the same kernels could keep in step with it,
-/// and only the same few kernels would be measured.
-fn is_sampled(number: u32) -> bool {
-    // The multipliers of MurmurHash3's finalizer, in which every bit reaches every other.
-    let mixed = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
-    let mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
-    (mixed ^ mixed >> 16).is_multiple_of(SAMPLED)
 }
 
 /// Closes some batches.

@@ -20,6 +20,7 @@ pub use estimate::Estimate;
 
 use self::kinds::Line;
 use crate::contexts;
+use crate::launch::Launch;
 use crate::limiter::card::CardLimiter;
 
 /// The epoch of valid budgets. Never 0, which is the epoch of a thread's initial budget.
@@ -33,8 +34,12 @@ pub static EPOCH: AtomicU32 = AtomicU32::new(1);
 pub struct Budget {
     /// Whether the budget is valid: [`EPOCH`] when it was granted.
     pub epoch: AtomicU32,
-    /// The stream, as the program writes it.
+    /// How many contexts had ended when the driver was asked for the current one.
+    age: AtomicU32,
+    /// The stream, as [`Launch::stream`] names it and most programs write it.
     pub stream: AtomicUsize,
+    /// The same for functions in which NULL means the thread's own stream.
+    pub stream_ptsz: AtomicUsize,
     /// An [`Estimate`]: what is left.
     pub left: AtomicU64,
     /// The table of kinds; null until a budget is granted.
@@ -44,8 +49,6 @@ pub struct Budget {
     /// The thread's current context, or 0 if the driver must be asked, and the limiter of its card.
     context: AtomicUsize,
     limiter: AtomicPtr<CardLimiter>,
-    /// How many contexts had ended when the driver was asked.
-    age: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Budget>() <= thread_block::SIZE);
@@ -55,6 +58,7 @@ impl Budget {
     pub fn grant(&self, kinds: *const Line, stream: usize, ns: u64, launches: u32) {
         let Estimate(budget) = Estimate::of_budget(ns, launches);
         self.stream.store(stream, Ordering::Relaxed);
+        self.stream_ptsz.store(Launch::per_thread_handle(stream), Ordering::Relaxed);
         self.kinds.store(kinds.cast_mut(), Ordering::Relaxed);
         self.granted.store(budget, Ordering::Relaxed);
         self.left.store(budget, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use driver_sys::cuda::CUdevice;
 use hami_account::ComputeState::{Idle, Running, Waiting};
 use hami_limits::grants::Kind;
+use hami_share::limiter::BATCH_NS;
 use hami_share::turns::SILENT_NS;
 use vgpu_driver::guard::lock;
 use vgpu_driver::racy_once::RacyOnce;
@@ -20,17 +21,15 @@ use vgpu_slice::{Limited, Seat, cards};
 
 use super::seats::Seats;
 use super::state::{EngineTime, State};
-use super::verdict::Verdict;
+use super::verdict::{New, Verdict};
 use crate::clock::{METER, QUIET_NS, Wake, now};
 use crate::launch::Queue;
 
 /// The longest wait before a launch checks again whether anything has changed.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
-/// How long a launch waits for this process's work in flight to end before it requests a turn
-/// anyway. The work may be a kernel that waits for this very launch.
-const PATIENCE_NS: u64 = 1_000_000_000;
-/// How long the holder of a turn keeps it without launching anything.
-const TURN_LINGER_NS: u64 = 300_000;
+/// How long the holder of a turn keeps it without launching anything: longer than a program takes
+/// from the end of a kernel that it has waited for to the next launch.
+const TURN_LINGER_NS: u64 = 50_000;
 /// How long a process without turns counts as running without launching anything.
 const LINGER_NS: u64 = 2_000_000;
 /// The same while its bucket is empty. That mostly lasts a few milliseconds, which the coordinator
@@ -39,7 +38,7 @@ const BUCKET_LINGER_NS: u64 = 20_000_000;
 /// How often a process sends a heartbeat while it has work or waits. The coordinator assumes after
 /// [`SILENT_NS`] without one that the process was stopped.
 const HEARTBEAT_NS: u64 = 1_000_000;
-const _: () = assert!(10 * HEARTBEAT_NS < SILENT_NS);
+const _: () = assert!(5 * HEARTBEAT_NS < SILENT_NS);
 
 /// How long launches are measured one by one after a batch with too much idle time in it.
 const ONE_BY_ONE_NS: u64 = 1_000_000_000;
@@ -51,14 +50,17 @@ pub struct CardLimiter {
     /// Woken when a batch in flight has ended.
     changed: Wake,
     one_by_one_until: AtomicU64,
+    /// The engine time that a batch may take now.
+    batch_ns: AtomicU64,
 }
 
 /// Whether an admitted launch is metered.
 pub(crate) enum Admitted {
     /// No share binds this process now.
     Unmetered,
-    /// A batch begins, and counts as outstanding.
-    Metered,
+    /// A batch begins, and counts as outstanding. With `is_stalled` it begins because the work in
+    /// flight makes no progress.
+    Metered { is_stalled: bool },
 }
 
 /// More devices than any driver shows to one process.
@@ -91,6 +93,7 @@ impl CardLimiter {
             state: Mutex::new(state),
             changed: Wake::new(),
             one_by_one_until: AtomicU64::new(0),
+            batch_ns: AtomicU64::new(BATCH_NS),
         }
     }
 
@@ -98,18 +101,28 @@ impl CardLimiter {
         lock(&self.state)
     }
 
-    /// Waits until a batch may begin on a stream that is predicted to take this long. `meter` does
-    /// the meter's work if the meter has no thread, and returns when to call it again.
-    pub(crate) fn admit(&self, queue: Queue, predicted: u64, meter: impl Fn() -> u64) -> Admitted {
+    /// Waits until a batch may begin. `meter` does the meter's work if the meter has no thread, and
+    /// returns when to call it again.
+    pub(crate) fn admit(&self, new: &New, meter: impl Fn() -> u64) -> Admitted {
         let mut is_waiting = false;
-        let mut turn_requested_at = None;
+        let mut needs_turn = false;
+        let asked_at = now();
         loop {
             let meter_at = meter();
             let seen = self.changed.count();
             let at = now();
             let mut state = self.state();
-            let verdict = Verdict::of(&self.seats, &mut state, queue, at);
-            let must_wait = matches!(verdict, Verdict::Empty { .. } | Verdict::NotOurTurn { .. });
+            let verdict = Verdict::of(&self.seats, &mut state, new, (asked_at, at));
+            let for_turn = matches!(verdict, Verdict::TooLong { .. } | Verdict::NotOurTurn { .. });
+            if for_turn && !needs_turn {
+                // The processes of a slice share the card in its turn.
+                let users = u64::from(self.seats.possible_users(at));
+                state.need_turn(new.predicted.saturating_mul(users));
+            } else if needs_turn && !for_turn {
+                state.no_turn_needed();
+            }
+            needs_turn = for_turn;
+            let must_wait = for_turn || matches!(verdict, Verdict::Empty { .. });
             if must_wait && !is_waiting {
                 state.begin_waiting(at);
             } else if is_waiting && !must_wait {
@@ -118,7 +131,7 @@ impl CardLimiter {
             is_waiting = must_wait;
             match verdict {
                 Verdict::Unlimited => return Admitted::Unmetered,
-                Verdict::Go { turn } => {
+                Verdict::Go { turn, depth, is_stalled } => {
                     if state.report(&self.seats, Running, turn, at) && !self.is_still_granted() {
                         // Reported too late: the coordinator may have seen no process running, and
                         // granted the card to another one. The next round finds out.
@@ -127,12 +140,14 @@ impl CardLimiter {
                         }
                         continue;
                     }
-                    state.begin(queue, predicted, at);
-                    return Admitted::Metered;
+                    // Two batches are in flight: one that runs and one that waits.
+                    self.batch_ns.store(BATCH_NS.min(depth / 2), Ordering::Relaxed);
+                    state.begin(new, at);
+                    return Admitted::Metered { is_stalled };
                 }
-                Verdict::Full => {
+                Verdict::Full { until } => {
                     drop(state);
-                    self.changed.wait_until(seen, meter_at.min(at + LOOK_AGAIN_NS));
+                    self.changed.wait_until(seen, until.min(meter_at).min(at + LOOK_AGAIN_NS));
                 }
                 Verdict::Empty { until, turn } => {
                     if let Some(turn) = turn
@@ -144,11 +159,16 @@ impl CardLimiter {
                     METER.wake_by(at + QUIET_NS);
                     self.changed.wait_until(seen, until.min(meter_at).min(at + LOOK_AGAIN_NS));
                 }
-                Verdict::NotOurTurn { turn } => {
-                    let requested_at = *turn_requested_at.get_or_insert(at);
-                    if state.outstanding.is_empty() || at >= requested_at + PATIENCE_NS {
-                        state.report(&self.seats, Waiting, turn, at);
-                    }
+                Verdict::TooLong { turn, until } if !state.outstanding.is_empty() => {
+                    // It may fit when the work in flight has ended.
+                    state.report(&self.seats, Running, turn, at);
+                    drop(state);
+                    self.changed.wait_until(seen, until.min(meter_at).min(at + LOOK_AGAIN_NS));
+                }
+                Verdict::TooLong { turn, .. } | Verdict::NotOurTurn { turn } => {
+                    let runs = !state.outstanding.is_empty();
+                    let now_does = if runs { Running } else { Waiting };
+                    state.report(&self.seats, now_does, turn, at);
                     drop(state);
                     METER.wake_by(at + QUIET_NS);
                     if let Some(seat) = self.seats.outermost() {
@@ -169,6 +189,11 @@ impl CardLimiter {
         self.seats.grant(at).is_none_or(|grant| self.seats.is_granted(&grant, at))
     }
 
+    /// The launch that was admitted last on a stream has joined the batch before it.
+    pub(crate) fn join_batches(&self, new: &New) {
+        self.state().outstanding.join_batches(new.queue, new.predicted);
+    }
+
     /// The prediction for an outstanding batch has changed.
     pub(crate) fn expect(&self, queue: Queue, before: u64, after: u64) {
         self.state().outstanding.change(queue, before, after);
@@ -186,6 +211,21 @@ impl CardLimiter {
         self.seats.possible_users(at)
     }
 
+    /// How many processes of other slices may have used it, as far as the coordinator knows.
+    pub(crate) fn others(&self, at: u64) -> u32 {
+        self.seats.others(at)
+    }
+
+    /// The engine time that a batch may take now.
+    pub(crate) fn batch_ns(&self) -> u64 {
+        self.batch_ns.load(Ordering::Relaxed)
+    }
+
+    /// Whether work that began at `began` and ends now may have waited for a later launch.
+    pub(crate) fn may_have_waited(&self, began: u64, at: u64) -> bool {
+        self.state().stall.may_have_waited(began, at)
+    }
+
     /// Whether each launch must be a batch of its own now.
     pub(crate) fn is_one_by_one(&self, at: u64) -> bool {
         at < self.one_by_one_until.load(Ordering::Relaxed)
@@ -198,6 +238,11 @@ impl CardLimiter {
         if self.state().outstanding.streams() > 1 {
             self.one_by_one_until.store(at + ONE_BY_ONE_NS, Ordering::Relaxed);
         }
+    }
+
+    /// How many streams of this process have batches.
+    pub(crate) fn streams(&self) -> usize {
+        self.state().outstanding.streams()
     }
 
     /// Bills a batch that has ended.
@@ -231,7 +276,7 @@ impl CardLimiter {
         let turn = grant.map_or(state.reported.turn, |grant| grant.turn);
         if state.outstanding.is_empty() && state.reported.state == Running {
             let linger = if has_turn { TURN_LINGER_NS } else { LINGER_NS };
-            if is_over {
+            if is_over || state.waits_for_turn() {
                 let next = if state.waiting > 0 { Waiting } else { Idle };
                 state.report(&self.seats, next, turn, at);
             } else if (state.waiting == 0 || has_turn) && at >= state.idle_since + linger {
@@ -242,6 +287,10 @@ impl CardLimiter {
                 // now, it would be billed for no work.
                 state.report(&self.seats, Waiting, turn, at);
             }
+        }
+        if is_over && !state.outstanding.is_empty() {
+            // Whether the work makes progress.
+            state.report(&self.seats, Running, turn, at);
         }
         if state.reported.state == Waiting && state.waiting == 0 {
             // The threads that waited were admitted, because no share binds any more, or have

@@ -3,5 +3,6 @@
 pub(crate) mod card;
 mod outstanding;
 pub(crate) mod seats;
+mod stall;
 pub(crate) mod state;
-mod verdict;
+pub(crate) mod verdict;

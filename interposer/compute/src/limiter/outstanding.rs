@@ -4,6 +4,8 @@
 //! stream is charged for its own batches only; what streams took from each other is billed when it
 //! has been measured.
 
+use std::collections::VecDeque;
+
 use crate::launch::Queue;
 
 /// The batches that have begun and are not billed yet.
@@ -13,22 +15,29 @@ pub(super) struct Outstanding {
     streams: Vec<OnStream>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct OnStream {
     queue: Queue,
-    batches: u32,
+    /// The kind of the first launch of each batch, by its key, oldest first.
+    kinds: VecDeque<u64>,
     ns: u64,
 }
 
+impl OnStream {
+    fn batches(&self) -> u32 {
+        self.kinds.len() as u32
+    }
+}
+
 impl Outstanding {
-    /// A batch begins that is predicted to take so long.
-    pub(super) fn add(&mut self, queue: Queue, ns: u64) {
+    /// A batch begins that is predicted to take so long, with a launch of this kind.
+    pub(super) fn add(&mut self, queue: Queue, ns: u64, kind: u64) {
         match self.streams.iter_mut().find(|stream| stream.queue == queue) {
             Some(stream) => {
-                stream.batches += 1;
+                stream.kinds.push_back(kind);
                 stream.ns += ns;
             }
-            None => self.streams.push(OnStream { queue, batches: 1, ns }),
+            None => self.streams.push(OnStream { queue, kinds: [kind].into(), ns }),
         }
     }
 
@@ -39,13 +48,21 @@ impl Outstanding {
         }
     }
 
+    /// The last batch of a stream, predicted to take so long, is part of the one before it.
+    pub(super) fn join_batches(&mut self, queue: Queue, ns: u64) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.queue == queue) {
+            stream.kinds.pop_back();
+            stream.ns = stream.ns.saturating_sub(ns);
+        }
+    }
+
     /// A batch ends that was predicted to take so long.
     pub(super) fn end(&mut self, queue: Queue, ns: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.queue == queue) {
-            stream.batches -= 1;
+            stream.kinds.pop_front();
             stream.ns = stream.ns.saturating_sub(ns);
         }
-        self.streams.retain(|stream| stream.batches > 0);
+        self.streams.retain(|stream| !stream.kinds.is_empty());
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,7 +72,23 @@ impl Outstanding {
     /// How many batches a stream has, and how long they are predicted to take.
     pub(super) fn on(&self, queue: Queue) -> (u32, u64) {
         let stream = self.streams.iter().find(|stream| stream.queue == queue);
-        stream.map_or((0, 0), |stream| (stream.batches, stream.ns))
+        stream.map_or((0, 0), |stream| (stream.batches(), stream.ns))
+    }
+
+    /// Whether the oldest batch of a stream, which runs, is of this kind.
+    pub(super) fn runs(&self, queue: Queue, kind: u64) -> bool {
+        let stream = self.streams.iter().find(|stream| stream.queue == queue);
+        stream.is_some_and(|stream| stream.kinds.front() == Some(&kind))
+    }
+
+    /// How long the next batches of all streams are predicted to take, one after the other.
+    pub(super) fn next_batches(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.ns / u64::from(stream.batches().max(1))).sum()
+    }
+
+    /// How long the batches of the stream with the longest ones are predicted to take.
+    pub(super) fn longest(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.ns).max().unwrap_or(0)
     }
 
     /// How many streams have a batch.
@@ -76,14 +109,16 @@ mod tests {
     #[test]
     fn streams_are_counted_apart_and_together() {
         let mut card = Outstanding::default();
-        card.add(1, 5);
-        card.add(1, 6);
-        card.add(2, 7);
+        card.add(1, 5, 70);
+        card.add(1, 6, 71);
+        card.add(2, 7, 70);
         assert_eq!((card.on(1), card.on(2), card.on(3)), ((2, 11), (1, 7), (0, 0)));
         assert_eq!((card.streams(), card.total()), (2, 18));
         card.change(2, 7, 20);
         assert_eq!((card.on(2), card.total()), ((1, 20), 31));
+        assert!(card.runs(1, 70) && !card.runs(1, 71) && card.runs(2, 70) && !card.runs(3, 70));
         card.end(1, 5);
+        assert!(card.runs(1, 71) && !card.runs(1, 70));
         card.end(1, 6);
         card.end(2, 20);
         assert!(card.is_empty());

@@ -5,9 +5,9 @@ use hami_limits::Mode;
 use hami_limits::grants::{Grant, Holder, Kind};
 use vgpu_slice::Seat;
 
-/// After a turn, how long a slice with work on another card may still launch here. A collective
-/// operation that has begun there must find its partner.
-const PARTNER_NS: u64 = 5_000_000;
+/// How long after the end of its turn a process waits for the coordinator's next grant. If the
+/// turn was not revoked by then, the coordinator is late, and the process goes on.
+const HANDOVER_NS: u64 = 500_000;
 
 /// This process's seats at a card, outermost first. The coordinator of the first one grants turns.
 pub(crate) struct Seats(pub(super) Vec<Seat>);
@@ -36,12 +36,9 @@ impl Seats {
             Holder::Slot(slot) => seat.slot() == Some(slot),
             Holder::None => false,
         };
-        let is_now = grant.kind == Kind::Alone
-            || at < grant.until
-            || grant.holder == Holder::All
-                && at < grant.until + PARTNER_NS
-                && seat.runs_elsewhere(at);
-        is_ours && is_now
+        // A coordinator of an earlier version leaves expired turns as they are, and sets no depth.
+        let is_late = grant.depth > 0 && at >= grant.until + HANDOVER_NS;
+        is_ours && (grant.kind == Kind::Alone || at < grant.until || is_late)
     }
 
     /// Whether a share is set in any layer.
@@ -72,13 +69,19 @@ impl Seats {
     /// How many processes, this one included, may have used the card in the elapsed time of this
     /// process's work.
     pub(super) fn possible_users(&self, at: u64) -> u32 {
-        let is_shared = !self.grant(at).as_ref().is_some_and(is_exclusive);
-        let members = self.0.iter().map(|seat| seat.active(at)).max();
-        members.filter(|_| is_shared).unwrap_or(1)
+        let grant = self.grant(at);
+        let is_shared = !grant.as_ref().is_some_and(is_exclusive);
+        let members = self.0.iter().map(|seat| seat.active(at)).max().filter(|_| is_shared);
+        members.unwrap_or(1).saturating_add(self.others(at))
+    }
+
+    /// How many processes of other slices may have used it, as far as the coordinator knows.
+    pub(super) fn others(&self, at: u64) -> u32 {
+        self.grant(at).map_or(0, |grant| u32::try_from(grant.others).unwrap_or(u32::MAX))
     }
 }
 
-/// Whether a grant keeps others from the card, so that all elapsed time is this process's own.
+/// Whether a grant keeps all other processes of the slice from the card.
 fn is_exclusive(grant: &Grant) -> bool {
-    grant.kind == Kind::Turn || grant.holder != Holder::All
+    matches!(grant.holder, Holder::Slot(_))
 }

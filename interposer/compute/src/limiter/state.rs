@@ -3,21 +3,28 @@
 
 use std::sync::atomic::Ordering;
 
-use hami_account::ComputeState::{self, Idle, Running};
-use hami_account::{ComputeWords, Debt};
+use hami_account::ComputeState::{self, Running};
+use hami_account::{ComputeWords, Debt, Report};
 use hami_share::limiter::{Bucket, DEBT_NS, Wall};
 
 use super::outstanding::Outstanding;
 use super::seats::Seats;
+use super::stall::Stall;
+use super::verdict::New;
 use crate::launch::Queue;
 
 /// The state of a card's limiter, behind its lock.
 pub(super) struct State {
     pub(super) bucket: Bucket,
+    /// The bucket was empty, and does not have enough for the next launches yet.
+    pub(super) is_saving: bool,
     /// The debt that earlier processes of the slices have left.
     unpaid_debt: Debt,
     /// Batches that are open or in flight.
     pub(super) outstanding: Outstanding,
+    pub(super) stall: Stall,
+    /// The last launch that was looked at is of the kind that runs before it.
+    pub(super) waits_for_own_kind: bool,
     /// Since when the unbilled part of the outstanding work has been running.
     pub(super) unbilled_since: Option<u64>,
     wall: Wall,
@@ -25,39 +32,49 @@ pub(super) struct State {
     pub(super) reported: Report,
     /// Since when nothing has been in flight.
     pub(super) idle_since: u64,
-    /// How many threads wait for admission, and since when there has been one.
+    /// How many threads wait for credit or a turn, and since when there has been one.
     pub(super) waiting: u32,
     waiting_since: u64,
+    /// How many of them wait for a turn, and how long the longest launch of theirs takes.
+    waiting_for_turn: u32,
+    needs_ns: u64,
 }
 
 impl State {
     pub(super) fn new(seats: &Seats, at: u64) -> Self {
         Self {
             bucket: Bucket::new(at),
+            is_saving: false,
             unpaid_debt: seats.0.iter().map(|seat| seat.unpaid_debt(at)).max().unwrap_or_default(),
             outstanding: Outstanding::default(),
+            stall: Stall::default(),
+            waits_for_own_kind: false,
             unbilled_since: None,
             wall: Wall::default(),
-            reported: Report { state: Idle, turn: 0 },
+            reported: Report::default(),
             idle_since: 0,
             waiting: 0,
             waiting_since: 0,
+            waiting_for_turn: 0,
+            needs_ns: 0,
         }
     }
 
     /// A batch begins.
-    pub(super) fn begin(&mut self, queue: Queue, predicted: u64, at: u64) {
+    pub(super) fn begin(&mut self, new: &New, at: u64) {
         if self.outstanding.is_empty() {
             self.set_unbilled(at, Some(at));
             self.wall.begin(at);
+            self.stall.progress(at);
         }
-        self.outstanding.add(queue, predicted);
+        self.outstanding.add(new.queue, new.predicted, new.kind);
     }
 
     /// A batch has ended. Returns what is billed: measured time is billed at most for the wall time
     /// in which the batch can have run ([`Wall`]).
     pub(super) fn end(&mut self, queue: Queue, predicted: u64, time: EngineTime, at: u64) -> u64 {
         self.outstanding.end(queue, predicted);
+        self.stall.progress(at);
         let rest = !self.outstanding.is_empty();
         if !rest {
             self.idle_since = at;
@@ -111,11 +128,17 @@ impl State {
         self.bucket.set_unbilled(at, since);
     }
 
-    /// Reports the debt, and when it will be paid.
+    /// Reports the debt, and when it will be paid. Work in flight counts as far as it has run: if
+    /// the process is killed, nobody bills it.
     pub(super) fn report_debt(&self, words: &ComputeWords, at: u64) {
-        let debt = self.bucket.balance(at).min(0).unsigned_abs();
-        let paid_at = if debt > 0 { self.bucket.positive_at(at) } else { None };
-        let carried = paid_at.map_or(Debt::default(), |at| Debt::new(at, self.bucket.rate_ppm()));
+        let ran = self.unbilled_since.map_or(0, |since| at.saturating_sub(since));
+        let mut bucket = self.bucket.clone();
+        if bucket.rate_ppm() > 0 {
+            bucket.debit(at, ran);
+        }
+        let debt = bucket.balance(at).min(0).unsigned_abs();
+        let paid_at = if debt > 0 { bucket.positive_at(at) } else { None };
+        let carried = paid_at.map_or(Debt::default(), |at| Debt::new(at, bucket.rate_ppm()));
         words.debt_ns.store(debt, Ordering::Relaxed);
         words.debt.store(carried.to_word(), Ordering::Relaxed);
     }
@@ -129,7 +152,11 @@ impl State {
         turn: u32,
         at: u64,
     ) -> bool {
-        let report = Report { state, turn };
+        let needs_ns = if self.waiting_for_turn > 0 { self.needs_ns } else { 0 };
+        let users = seats.possible_users(at);
+        let stalled_at = self.stall.ends_at(&self.outstanding, self.waits_for_own_kind, users);
+        let is_stalled = at >= stalled_at;
+        let report = Report { turn, state, is_stalled, needs_ns };
         if self.reported == report {
             return false;
         }
@@ -137,12 +164,33 @@ impl State {
         if let Some((seat, words)) = seats.outermost().and_then(|seat| Some((seat, seat.words()?)))
         {
             words.active_at.store(at, Ordering::Relaxed);
-            words.set_state(turn, state);
-            if (state, before.state) != (Running, Running) {
+            words.set_report(report);
+            let asks = report.needs_ns > 0 && before.needs_ns == 0
+                || report.is_stalled && !before.is_stalled;
+            if (state, before.state) != (Running, Running) || asks {
                 seat.wake_coordinator();
             }
         }
         true
+    }
+
+    /// A thread begins to wait for a turn in which it can make a launch of this length.
+    pub(super) fn need_turn(&mut self, predicted: u64) {
+        self.waiting_for_turn += 1;
+        self.needs_ns = self.needs_ns.max(predicted.max(1));
+    }
+
+    /// A thread no longer waits for a turn.
+    pub(super) fn no_turn_needed(&mut self) {
+        self.waiting_for_turn = self.waiting_for_turn.saturating_sub(1);
+        if self.waiting_for_turn == 0 {
+            self.needs_ns = 0;
+        }
+    }
+
+    /// Whether a thread waits for a turn.
+    pub(super) fn waits_for_turn(&self) -> bool {
+        self.waiting_for_turn > 0
     }
 
     pub(super) fn begin_waiting(&mut self, at: u64) {
@@ -168,14 +216,6 @@ impl State {
             words.throttled_ns.fetch_add(waited, Ordering::Relaxed);
         }
     }
-}
-
-/// The report of a process to the coordinator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Report {
-    pub(super) state: ComputeState,
-    /// The number of the grant that it had seen.
-    pub(super) turn: u32,
 }
 
 /// The engine time of a batch in nanoseconds.

@@ -21,21 +21,19 @@ use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
 use vgpu_driver::guard::guard;
 use vgpu_driver::{context, process, real};
 
-use self::timelines::{Span, Timelines};
-use crate::batch::flight::{self, Flight, LONGEST_POLL_NS, SHORTEST_POLL_NS};
-use crate::batch::thread::{self, Thread};
+use self::timelines::Timelines;
+use crate::batch::flight::{self, End, Flight, LONGEST_POLL_NS, SHORTEST_POLL_NS};
+use crate::batch::thread;
 use crate::clock::{METER, QUIET_NS, now};
 use crate::contexts::{self, Life};
 use crate::events::{self, Reached};
-use crate::launch::Stream;
+use crate::launch::Queue;
 use crate::limiter::card::{self, CardLimiter};
 use crate::limiter::state::EngineTime;
 
 /// The [`process::tag`] of the process in which the meter was started; 0 before the first start.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// Any open batch is closed after this long.
-const OLD_NS: u64 = 4_000_000;
 /// The meter sleeps no longer than this.
 const DEADLINE_NS: u64 = 1_000_000_000;
 /// No batch that is open, or was just closed, began longer ago than this, however late the meter
@@ -143,88 +141,139 @@ impl Meter {
     /// Looks at everything once. Returns when to look again.
     fn look(&mut self) -> u64 {
         flight::take_all(&mut self.flights);
-        self.bill_ended();
+        self.bill_ended(false);
         let at = now();
         let mut again_at = at + DEADLINE_NS;
-        let mut due = Vec::new();
+        let mut over = Vec::new();
         for limiter in card::all() {
             let look = limiter.look(at);
             again_at = again_at.min(look.again_at);
             if look.must_close {
-                due.push(limiter);
+                over.push(limiter);
             }
         }
-        again_at = again_at.min(close_stale(at, &due));
-        let polls = self.flights.iter().map(|flight| flight.poll_at(at));
-        polls.fold(again_at, u64::min)
+        again_at = again_at.min(look_at_open(at, &over, false));
+        self.next_flights().iter().map(|flight| flight.next_poll).fold(again_at, u64::min)
     }
 
     /// The process exits: bills the batches that have ended and, so far, those that still run.
     fn last_look(&mut self) -> u64 {
-        close_open();
+        look_at_open(now(), &[], true);
         flight::take_all(&mut self.flights);
-        self.bill_ended();
+        self.bill_ended(true);
         // The card needs a moment to reach an event, even if no work is before it.
         let until = now() + QUIET_NS;
         while !self.flights.is_empty() && now() < until {
             METER.wake.wait_until(METER.wake.count(), now() + SHORTEST_POLL_NS);
-            self.bill_ended();
+            self.bill_ended(true);
         }
         let at = now();
+        let open: Vec<Flight> = thread::threads().iter().flat_map(|one| one.so_far()).collect();
         for limiter in card::all() {
-            let own = self.flights.iter().filter(|flight| std::ptr::eq(flight.limiter, limiter));
-            let ran = own.map(|flight| flight.busy_time(at.saturating_sub(flight.opened_at()), at));
+            let running = self.flights.iter().chain(&open);
+            let own = running.filter(|flight| std::ptr::eq(flight.limiter, limiter));
+            let ran = own.map(|flight| flight.busy_time(at.saturating_sub(flight.opened_at), at));
             limiter.leave(ran.max(), at);
         }
         self.look()
     }
 
-    /// Bills the batches that have ended.
-    fn bill_ended(&mut self) {
+    /// The oldest batch of each stream: no later one ends before it.
+    fn next_flights(&self) -> Vec<&Flight> {
+        let mut next: Vec<&Flight> = Vec::new();
+        for flight in &self.flights {
+            if next.iter().all(|one| one.queue != flight.queue) {
+                next.push(flight);
+            }
+        }
+        next
+    }
+
+    /// Bills the batches that have ended, among those that it is time to poll, or among `all`.
+    fn bill_ended(&mut self, all: bool) {
+        let polled_at = now();
         // Held for some microseconds, so that no context begins to end meanwhile.
         let ends = contexts::hold();
+        let mut running: Vec<Queue> = Vec::new();
         let mut index = 0;
-        while let Some(flight) = self.flights.get(index) {
-            let life = ends.life(flight.context, flight.age);
-            let reached = match life {
-                Life::Lives => flight.end.reached(),
-                Life::Ending => Reached::NotYet,
-                Life::Ended => Reached::Lost,
-            };
-            if reached == Reached::NotYet {
+        while let Some(flight) = self.flights.get(index).copied() {
+            if running.contains(&flight.queue) {
                 index += 1;
                 continue;
             }
-            let flight = self.flights.remove(index);
-            let measured = match reached {
-                Reached::Yes => {
-                    context::with_current(flight.context, || self.measure(&flight)).flatten()
-                }
-                // The driver waits for the work in a context before it ends the context.
-                _ if life == Life::Ended => {
-                    Some(flight.expected.max(now().saturating_sub(flight.closed_at)))
-                }
-                _ => None,
+            let is_due = all || polled_at >= flight.next_poll;
+            let life = ends.life(flight.context, flight.age);
+            let reached = match life {
+                Life::Ended => Reached::Lost,
+                Life::Lives if is_due => self.reached(&flight),
+                Life::Lives | Life::Ending => Reached::NotYet,
             };
-            let time =
-                measured.map_or(EngineTime::Unmeasured(flight.expected), EngineTime::Measured);
-            flight.limiter.bill(flight.queue, flight.expected, time);
-            if life == Life::Lives {
-                self.release_events(&flight);
+            if reached == Reached::NotYet {
+                running.push(flight.queue);
+                if is_due {
+                    self.flights[index].next_poll = flight.poll_at(polled_at);
+                }
+                index += 1;
+                continue;
+            }
+            self.flights.remove(index);
+            self.bill_one(&flight, life, reached);
+            let at = now();
+            if let Some(next) = self.flights.iter_mut().find(|next| next.queue == flight.queue) {
+                (next.runs_since, next.next_poll) = (at, at);
             }
         }
         self.timelines.forget_ended(&ends);
     }
 
+    /// Whether the card has done a batch whose context lives.
+    fn reached(&mut self, flight: &Flight) -> Reached {
+        let reached = flight.reached();
+        if reached == Reached::Yes && matches!(flight.end, End::Predicted) {
+            let timeline = self.timelines.of(flight);
+            let until = context::with_current(flight.context, || timeline.ends_at(flight));
+            if until.flatten().is_some_and(|until| now() < until) {
+                return Reached::NotYet;
+            }
+        }
+        reached
+    }
+
+    /// Bills a batch that has ended.
+    fn bill_one(&mut self, flight: &Flight, life: Life, reached: Reached) {
+        let measured = match reached {
+            Reached::Yes => {
+                context::with_current(flight.context, || self.measure(flight)).flatten()
+            }
+            // The driver waits for the work in a context before it ends the context.
+            _ if life == Life::Ended => {
+                Some(flight.expected.max(now().saturating_sub(flight.closed_at)))
+            }
+            _ => None,
+        };
+        let time = measured.map_or(EngineTime::Unmeasured(flight.expected), EngineTime::Measured);
+        flight.limiter.bill(flight.queue, flight.expected, time);
+        if life == Life::Lives {
+            self.release_events(flight);
+        }
+    }
+
     /// The engine time of a batch that has ended; `None` if the driver cannot tell.
     fn measure(&mut self, flight: &Flight) -> Option<u64> {
-        let elapsed = u64::try_from(flight.end.since(flight.start)?).unwrap_or(0);
-        let span = elapsed.saturating_sub(flight.gap);
-        let at = now();
-        let is_shared = flight.limiter.possible_users(at) > 1;
+        let (from, until) = self.timelines.of(flight).span(flight)?;
+        let (span, at) = (until - from, now());
+        let users = flight.limiter.possible_users(at);
+        let is_shared = users > 1;
         let busy = flight.busy_time(span, at);
-        if !is_shared {
-            flight.learn(span);
+        if flight.limiter.may_have_waited(flight.opened_at, at) {
+            // Its time says nothing about its kernels.
+        } else if flight.limiter.others(at) > 0 {
+            flight.learn_shared(span, users);
+        } else if !is_shared {
+            // Beside other streams a launch cannot be measured alone.
+            if !flight.learn(span) && flight.limiter.streams() <= 1 {
+                thread::measure_next(flight.queue);
+            }
             if flight.launches > 1 && span - busy > span / 4 {
                 flight.limiter.note_idle(at);
             }
@@ -232,15 +281,15 @@ impl Meter {
         // If other processes use the card, all streams of this process stand still at once in their
         // time slices. So no stream can have used what another one has left over.
         let free = if is_shared { span } else { busy };
-        let oldest = self.flights.iter().map(Flight::opened_at).min().unwrap_or(at);
+        let oldest = self.flights.iter().map(|flight| flight.opened_at).min().unwrap_or(at);
         let oldest_ago = at.saturating_sub(oldest) + YOUNG_NS;
-        let span = Span { elapsed, gap: flight.gap, busy: free, oldest_ago };
-        Some(busy.min(self.timelines.newly_covered(flight, &span).unwrap_or(busy)))
+        let covered = self.timelines.of(flight).cover(flight, (from, until), free, oldest_ago);
+        Some(busy.min(covered))
     }
 
     /// Keeps the events of a batch for later ones, unless others are measured from them.
     fn release_events(&self, flight: &Flight) {
-        for event in [flight.start, flight.end] {
+        for event in flight.events() {
             if !self.timelines.has_epoch(event) {
                 events::release(flight.context, event);
             }
@@ -248,34 +297,10 @@ impl Meter {
     }
 }
 
-/// Closes the batches that get no more launches, and all batches on the cards in `due`. Returns
-/// when to look again.
-fn close_stale(at: u64, due: &[&'static CardLimiter]) -> u64 {
-    let mut again_at = u64::MAX;
-    for thread in thread::threads() {
-        close(&thread, thread.stale(at, QUIET_NS, OLD_NS, due));
-        if thread.has_open() {
-            again_at = again_at.min(at + QUIET_NS);
-        }
-    }
-    again_at
-}
-
-/// Closes every open batch, except those whose last launch is being made.
-pub(crate) fn close_open() {
-    for thread in thread::threads() {
-        close(&thread, thread.stale(now(), 0, 0, &[]));
-    }
-}
-
-/// Closes a thread's batches on those of these streams whose contexts live.
-fn close(thread: &Thread, streams: Vec<Stream>) {
-    for stream in streams {
-        let ends = contexts::hold();
-        if ends.life(stream.context, contexts::age()) == Life::Lives {
-            context::with_current(stream.context, || {
-                thread.close_from_outside(|open| open == stream);
-            });
-        }
-    }
+/// Ends the open batches that are done. Returns when to look again.
+fn look_at_open(at: u64, over: &[&'static CardLimiter], is_last: bool) -> u64 {
+    // No context begins to end meanwhile.
+    let ends = contexts::hold();
+    let looks = thread::threads();
+    looks.iter().map(|thread| thread.look(at, over, &ends, is_last)).min().unwrap_or(u64::MAX)
 }

@@ -4,9 +4,14 @@
 //! context has an event from which others are measured, its *epoch*. A newer event replaces it now
 //! and then.
 
+//!
+//! If the end of a batch has no event, it is known by the host's clock. A timeline also knows how far
+//! this is ahead of its own: no event is reached before it is recorded, and in an idle stream it is
+//! reached at once.
+
 use hami_share::limiter::Busy;
 
-use crate::batch::flight::Flight;
+use crate::batch::flight::{End, Flight};
 use crate::contexts::{Ends, Life};
 use crate::events::{self, Event};
 
@@ -16,47 +21,44 @@ const EPOCH_NS: i64 = 500_000_000;
 /// The time of the first epoch: batches may have begun before it.
 const FIRST_EPOCH_NS: i64 = 10_000_000_000;
 
+/// The clocks of host and card drift apart by a nanosecond in this many at most. What is known of
+/// their distance is trusted by that much less later.
+const DRIFT: i64 = 10_000;
+
 /// The timelines of all contexts. A process has one or two.
 #[derive(Default)]
 pub(super) struct Timelines {
     timelines: Vec<Timeline>,
 }
 
-struct Timeline {
+pub(super) struct Timeline {
     context: usize,
     age: u64,
     epoch: Event,
     /// The time of the epoch.
     epoch_at: i64,
+    /// How far the host's clock is ahead at least.
+    host_ahead: i64,
     busy: Busy,
 }
 
-/// The time of one batch on the card.
-pub(super) struct Span {
-    /// From its first event to its second, and from its first event to its first launch.
-    pub(super) elapsed: u64,
-    pub(super) gap: u64,
-    /// How long the card was busy in it.
-    pub(super) busy: u64,
-    /// How long ago the oldest batch began that is not measured yet.
-    pub(super) oldest_ago: u64,
-}
-
 impl Timelines {
-    /// How much of a batch's time no other batch of its context had; `None` if that is unknown.
-    pub(super) fn newly_covered(&mut self, flight: &Flight, span: &Span) -> Option<u64> {
+    /// The timeline of a batch.
+    pub(super) fn of(&mut self, flight: &Flight) -> &mut Timeline {
         let known = self.timelines.iter().position(|line| line.context == flight.context);
-        let index = known.unwrap_or_else(|| {
+        let index = known.unwrap_or(self.timelines.len());
+        if known.is_none() {
             self.timelines.push(Timeline {
                 context: flight.context,
                 age: flight.age,
                 epoch: flight.start,
                 epoch_at: FIRST_EPOCH_NS,
+                host_ahead: i64::MIN,
                 busy: Busy::new(),
             });
-            self.timelines.len() - 1
-        });
-        self.timelines.get_mut(index)?.newly_covered(flight, span)
+        }
+        #[allow(clippy::indexing_slicing)] // found, or just pushed
+        &mut self.timelines[index]
     }
 
     /// Whether others are still measured from an event.
@@ -71,25 +73,49 @@ impl Timelines {
 }
 
 impl Timeline {
-    fn newly_covered(&mut self, flight: &Flight, span: &Span) -> Option<u64> {
-        let start = if self.epoch == flight.start {
-            self.epoch_at
-        } else {
-            self.epoch_at + flight.start.since(self.epoch)?
+    /// From when until when a batch was on the card; `None` if the driver cannot tell.
+    pub(super) fn span(&mut self, flight: &Flight) -> Option<(u64, u64)> {
+        let from = self.epoch_at
+            + if self.epoch == flight.start { 0 } else { flight.start.since(self.epoch)? };
+        self.host_ahead = self.host_ahead.max(flight.opened_at.cast_signed() - from);
+        let until = match flight.end {
+            End::Event(end) => from + end.since(flight.start)?,
+            End::Seen(at) => at.cast_signed() - self.host_ahead,
+            End::Predicted => from.saturating_add_unsigned(flight.expected),
         };
-        let end = start + span.elapsed.cast_signed();
-        let from = u64::try_from(start).ok()?;
-        let until = u64::try_from(end).ok()?;
-        let oldest = until.saturating_sub(span.oldest_ago);
-        let covered = self.busy.add_partly(from + span.gap, until, span.busy, oldest);
-        if end - self.epoch_at > EPOCH_NS {
-            let before = std::mem::replace(&mut self.epoch, flight.end);
-            self.epoch_at = end;
+        let from = u64::try_from(from).ok()?;
+        Some((from, u64::try_from(until).ok()?.max(from)))
+    }
+
+    /// When a batch ends, by the host's clock at the earliest.
+    pub(super) fn ends_at(&mut self, flight: &Flight) -> Option<u64> {
+        let (_, until) = self.span(flight)?;
+        Some(until.saturating_add_signed(self.host_ahead))
+    }
+
+    /// How much of a batch's `busy` time no other batch of its context had. `oldest_ago`: how long
+    /// ago the oldest batch began that is not measured yet.
+    pub(super) fn cover(
+        &mut self,
+        flight: &Flight,
+        (from, until): (u64, u64),
+        busy: u64,
+        oldest_ago: u64,
+    ) -> u64 {
+        let covered = self.busy.add_partly(from, until, busy, until.saturating_sub(oldest_ago));
+        let (newest, at) = match flight.end {
+            End::Event(end) => (end, until.cast_signed()),
+            End::Seen(_) | End::Predicted => (flight.start, from.cast_signed()),
+        };
+        if at - self.epoch_at > EPOCH_NS {
+            let before = std::mem::replace(&mut self.epoch, newest);
+            self.host_ahead -= (at - self.epoch_at) / DRIFT;
+            self.epoch_at = at;
             // The batch's own events are released once, after it is measured.
             if before != flight.start {
                 events::release(self.context, before);
             }
         }
-        Some(covered)
+        covered
     }
 }

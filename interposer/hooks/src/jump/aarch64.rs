@@ -4,18 +4,18 @@
 /// The body of a launch wrapper; see the one for x86-64. All argument registers are kept; stack
 /// arguments are never touched. No launch takes floating-point arguments.
 macro_rules! launch_jump {
-    ($name:ident, budget) => {
-        $crate::jump::launch_jump!(@budget $name,
+    ($name:ident, budget $word:ident) => {
+        $crate::jump::launch_jump!(@budget $name, $word,
             [], ["mov x14, x0", "mov w11, w1", "mov w12, w2", "mov w13, w3"],
             "[sp]") // the stream, the first argument on the stack
     };
-    ($name:ident, config_budget) => {
-        $crate::jump::launch_jump!(@budget $name,
+    ($name:ident, config_budget $word:ident) => {
+        $crate::jump::launch_jump!(@budget $name, $word,
             ["cbz x0, 2f"], // no configuration: the driver will refuse
             ["mov x14, x1", "ldp w11, w12, [x0]", "ldr w13, [x0, #8]"],
             "[x0, #32]")
     };
-    (@budget $name:ident, [$($first:literal),*], [$($kind:literal),*], $stream:literal) => {
+    (@budget $name:ident, $word:ident, [$($first:literal),*], [$($kind:literal),*], $stream:literal) => {
         $crate::jump::launch_jump!(@body launch $name,
             $($first,)*
             "stp x0, x1, [sp, #-32]!", // the call keeps every other register
@@ -64,7 +64,7 @@ macro_rules! launch_jump {
             "b 3b";
             epoch = sym vgpu_compute::budget::EPOCH,
             epoch_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, epoch),
-            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, stream),
+            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, $word),
             kinds_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, kinds),
             left_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, left),
             function_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, function),

@@ -35,7 +35,7 @@ impl Launches {
 
     /// Looks a kind up, as admission does.
     fn look_up(&mut self, (function, grid): Kind) -> Option<u64> {
-        self.kinds.cost(&Launch { function, grid, stream: STREAM, is_threads_own: false })
+        self.kinds.cost(&Launch { function, grid, stream: STREAM })
     }
 
     fn grant(&self, ns: u64, launches: u32) {
@@ -104,7 +104,7 @@ fn a_launch_that_differs_in_anything_needs_admission() {
     let (kernel, [x, y, z]) = known((function(2, 0), [5, 6, 7]), 100);
     assert_eq!(launches.look_up((kernel, [x, y, z])), Some(100));
     launches.grant(AMPLE, 1000);
-    for by in [By::Arguments, By::Config] {
+    for by in [By::Arguments, By::Config, By::ArgumentsOfThread, By::ConfigOfThread] {
         assert_eq!(take_by(by, (kernel, [x, y, z]), STREAM), Some(100));
         for stream in [0, STREAM + 1, STREAM + (1 << 32)] {
             assert_eq!(take_by(by, (kernel, [x, y, z]), stream), None);
@@ -117,6 +117,28 @@ fn a_launch_that_differs_in_anything_needs_admission() {
         }
     }
     assert_eq!(take((kernel, [x, y, z])), Some(100));
+}
+
+#[test]
+fn null_is_the_stream_that_the_function_says() {
+    let mut launches = Launches::new();
+    let kind = known((function(9, 0), [1, 1, 1]), 100);
+    let _ = launches.look_up(kind);
+    let own = Launch::stream(0, true);
+    assert_eq!((Launch::stream(2, false), Launch::stream(1, true)), (own, 0));
+    for (granted, plain, of_thread) in [(0, Some(100), None), (own, None, Some(100))] {
+        budget::of_thread().grant(launches.kinds.table(), granted, AMPLE, 1000);
+        for by in [By::Arguments, By::Config] {
+            assert_eq!(take_by(by, kind, 0), plain);
+        }
+        for by in [By::ArgumentsOfThread, By::ConfigOfThread] {
+            assert_eq!(take_by(by, kind, 0), of_thread);
+        }
+    }
+    // By the other name of each stream.
+    assert_eq!(take_by(By::Arguments, kind, 2), Some(100));
+    budget::of_thread().grant(launches.kinds.table(), 0, AMPLE, 1000);
+    assert_eq!(take_by(By::ArgumentsOfThread, kind, 1), Some(100));
 }
 
 #[test]

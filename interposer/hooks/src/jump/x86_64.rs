@@ -6,24 +6,25 @@
 /// to jump to. All six argument registers are kept; stack arguments are never touched.
 ///
 /// The second argument of the macro selects the kind of wrapper. `budget` is for arguments like
-/// those of cuLaunchKernel, `config_budget` for those of cuLaunchKernelEx, `plain` for launches
-/// that never use a budget, and `stream_op` for other work on streams.
+/// those of cuLaunchKernel, `config_budget` for those of cuLaunchKernelEx, both with the word of the
+/// budget that has the stream; `plain` for launches that never use a budget, and `stream_op` for
+/// other work on streams.
 macro_rules! launch_jump {
-    ($name:ident, budget) => {
-        $crate::jump::launch_jump!(@budget $name,
+    ($name:ident, budget $word:ident) => {
+        $crate::jump::launch_jump!(@budget $name, $word,
             [], "rdi", "edi", "esi", "edx", "ecx",
             [], "ecx",
             "qword ptr [rsp + 24]") // the stream, the third argument on the stack
     };
-    ($name:ident, config_budget) => {
-        $crate::jump::launch_jump!(@budget $name,
+    ($name:ident, config_budget $word:ident) => {
+        $crate::jump::launch_jump!(@budget $name, $word,
             ["test rdi, rdi", "jz 2f", // no configuration: the driver will refuse
              "mov r8d, dword ptr [rdi]", "mov r9d, dword ptr [rdi + 4]"], // no arguments in these
             "rsi", "esi", "r8d", "r9d", "dword ptr [rdi + 8]",
             ["mov eax, dword ptr [rdi + 8]"], "eax",
             "qword ptr [rdi + 32]")
     };
-    (@budget $name:ident, [$($first:literal),*], $function:literal, $function32:literal,
+    (@budget $name:ident, $word:ident, [$($first:literal),*], $function:literal, $function32:literal,
      $x:literal, $y:literal, $z:literal,
      [$($load_z:literal),*], $loaded_z:literal, $stream:literal) => {
         $crate::jump::launch_jump!(@body launch $name,
@@ -68,7 +69,7 @@ macro_rules! launch_jump {
             "jmp 5b";
             epoch = sym vgpu_compute::budget::EPOCH,
             epoch_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, epoch),
-            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, stream),
+            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, $word),
             kinds_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, kinds),
             left_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, left),
             function_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, function),

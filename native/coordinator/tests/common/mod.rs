@@ -5,12 +5,14 @@
 #[path = "../../../account/tests/common/mod.rs"]
 pub mod processes;
 
-use hami_account::{Account, ComputeState, Member};
+use hami_account::{Account, ComputeState, Member, Report};
 use hami_limits::grants::{Grant, GrantsPage, GrantsView, Holder, Kind, SILENCE_NS};
 use hami_limits::{Format, LimitsPage, Mode, Row, SliceInfo};
+use hami_share::turns::SILENT_NS;
 use processes::Child;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Far longer than any step of a test takes.
@@ -68,9 +70,10 @@ impl Drop for Runtime {
 
 /// The memory that all players of a test share.
 pub struct Stage {
-    /// The player that has work on the card: never more than one, if the rules hold.
-    pub running: AtomicU32,
-    /// How often two had work at once.
+    /// The slice whose players have work on the card, in the upper bits, and how many they are, in
+    /// the lowest [`COUNT_BITS`]. All are of one slice, if the rules hold.
+    running: AtomicU64,
+    /// How often a player found work of another slice.
     pub overlaps: AtomicU32,
     /// How often a player could not run for so long that others did not have to wait for it.
     pub late: AtomicU32,
@@ -79,12 +82,32 @@ pub struct Stage {
     pub turns: [AtomicU32; 256],
 }
 
+const COUNT_BITS: u32 = 16;
+
 pub fn stage() -> &'static Stage {
     // SAFETY: zero is a value of each field, and atomics are made for several processes.
     unsafe { processes::shared() }
 }
 
 impl Stage {
+    /// A player of a slice starts to work. False if another slice has work on the card.
+    fn enter(&self, slice: u64) -> bool {
+        let next = |running: u64| match running {
+            0 => Some(slice << COUNT_BITS | 1),
+            _ => (running >> COUNT_BITS == slice).then_some(running + 1),
+        };
+        self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
+    }
+
+    /// A player that has entered ends its work.
+    fn leave(&self) {
+        let next = |running: u64| {
+            let is_last = running & ((1 << COUNT_BITS) - 1) == 1;
+            Some(if is_last { 0 } else { running - 1 })
+        };
+        let _ = self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+    }
+
     pub fn turns_of(&self, player: usize) -> u32 {
         self.turns[player].load(Ordering::SeqCst)
     }
@@ -102,12 +125,12 @@ impl Stage {
         );
     }
 
-    /// Asserts that two never had the card at once. A player that cannot run during its turn is
-    /// skipped like a stopped one, and may then meet another.
+    /// Asserts that two slices never had the card at once. A player that cannot run during its turn
+    /// is skipped like a stopped one, and may then meet another.
     pub fn assert_none_met(&self) {
         let met = self.overlaps.load(Ordering::SeqCst);
         let late = self.late.load(Ordering::SeqCst);
-        assert!(met <= late, "two had the card at once {met} times, {late} of them late");
+        assert!(met <= late, "two slices had the card at once {met} times, {late} of them late");
     }
 }
 
@@ -132,6 +155,8 @@ pub struct Player<'a> {
     pub view: GrantsView,
     pub member: &'a Member<'a>,
     pub index: usize,
+    /// The same for all players of a slice.
+    slice: u64,
     stage: &'static Stage,
 }
 
@@ -143,11 +168,13 @@ impl<'a> Player<'a> {
         stage: &'static Stage,
     ) -> Self {
         let view = GrantsView::open(&directory.join("grants")).unwrap();
-        Self { view, member, index, stage }
+        let slice = std::fs::metadata(directory).unwrap().ino() & (u64::MAX >> COUNT_BITS);
+        Self { view, member, index, slice, stage }
     }
 
     pub fn report(&self, turn: u32, state: ComputeState) {
-        self.member.compute(0).unwrap().set_state(turn, state);
+        let report = Report { turn, state, ..Report::default() };
+        self.member.compute(0).unwrap().set_report(report);
         self.member.wake_coordinator();
     }
 
@@ -193,7 +220,8 @@ impl<'a> Player<'a> {
         if self.may_until(self.view.grant(0)).is_none() {
             return self.report(grant.turn, ComputeState::Waiting);
         }
-        if self.stage.running.fetch_add(1, Ordering::SeqCst) != 0 {
+        let entered = self.stage.enter(self.slice);
+        if !entered {
             self.stage.overlaps.fetch_add(1, Ordering::SeqCst);
         }
         while at < until && self.view.grant(0).turn == grant.turn {
@@ -204,8 +232,10 @@ impl<'a> Player<'a> {
             longest = longest.max(later - at);
             at = later;
         }
-        self.stage.running.fetch_sub(1, Ordering::SeqCst);
-        if longest.max(now() - at) > SILENCE_NS / 2 {
+        if entered {
+            self.stage.leave();
+        }
+        if longest.max(now() - at) > SILENT_NS / 2 {
             self.stage.late.fetch_add(1, Ordering::SeqCst);
         }
         self.stage.turns[self.index].fetch_add(1, Ordering::SeqCst);

@@ -32,6 +32,8 @@ pub(super) struct GrantRow {
     /// Loaded and stored as a whole. Processes wait on its first half.
     word: AtomicU64,
     until: AtomicU64,
+    depth: AtomicU64,
+    others: AtomicU64,
 }
 
 const _: () = assert!(SIZE == 4096 && size_of::<GrantRow>() == 64);
@@ -41,6 +43,7 @@ const _: () = assert!(offset_of!(Layout, swept_at) == 48);
 const _: () = assert!(offset_of!(Layout, rows) == 64);
 const _: () = assert!(offset_of!(Layout, departed) == 1088);
 const _: () = assert!(offset_of!(GrantRow, word) == 0 && offset_of!(GrantRow, until) == 8);
+const _: () = assert!(offset_of!(GrantRow, depth) == 16 && offset_of!(GrantRow, others) == 24);
 
 /// The content of a row: which process may launch on the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +56,11 @@ pub struct Grant {
     pub holder: Holder,
     /// The end of the turn, in nanoseconds of `CLOCK_MONOTONIC`; only for [`Kind::Turn`].
     pub until: u64,
+    /// The most work that a process should have in flight, in nanoseconds of engine time; 0 if the
+    /// coordinator is of an earlier version.
+    pub depth: u64,
+    /// How many processes of other slices may work on the card at the same time.
+    pub others: u64,
 }
 
 /// The kinds of permission.
@@ -93,7 +101,7 @@ impl Grant {
     }
 
     /// Any word is safe to pass. An unknown kind counts as [`Kind::Own`].
-    pub(super) fn decode(word: u64, until: u64) -> Self {
+    pub(super) fn decode(word: u64, [until, depth, others]: [u64; 3]) -> Self {
         let kind = match (word >> 32) as u16 {
             1 => Kind::Alone,
             2 => Kind::Turn,
@@ -104,7 +112,7 @@ impl Grant {
             NONE => Holder::None,
             slot => Holder::Slot(slot),
         };
-        Self { turn: word as u32, kind, holder, until }
+        Self { turn: word as u32, kind, holder, until, depth, others }
     }
 }
 
@@ -113,32 +121,35 @@ impl GrantRow {
     pub fn read(&self) -> Grant {
         let mut word = self.load();
         for _ in 0..4 {
-            let until = u64::from_le(self.until.load(Ordering::Relaxed));
+            let rest = [&self.until, &self.depth, &self.others]
+                .map(|field| u64::from_le(field.load(Ordering::Relaxed)));
             fence(Ordering::Acquire);
             let still = self.load();
             if still == word {
-                return Grant::decode(word, until);
+                return Grant::decode(word, rest);
             }
             word = still;
         }
-        let turn = Grant::decode(word, 0).turn;
-        Grant { turn, kind: Kind::Turn, holder: Holder::None, until: 0 }
+        let turn = Grant::decode(word, [0; 3]).turn;
+        Grant { turn, kind: Kind::Turn, ..Grant::default() }
     }
 
     /// Stores a grant. Only the coordinator calls it.
     pub fn write(&self, grant: Grant) {
-        let old = Grant::decode(self.load(), 0);
+        let old = Grant::decode(self.load(), [0; 3]);
         let word = grant.encode();
         if old.kind == Kind::Turn && old.encode() != word {
             self.close(old.turn);
         }
+        self.others.store(grant.others.to_le(), Ordering::Relaxed);
+        self.depth.store(grant.depth.to_le(), Ordering::Relaxed);
         self.until.store(grant.until.to_le(), Ordering::Relaxed);
         self.word.store(word.to_le(), Ordering::Release);
     }
 
     /// Takes the turn from its holder. Afterwards `until` may belong to another turn.
     pub(super) fn close(&self, turn: u32) {
-        let closed = Grant { turn, kind: Kind::Turn, holder: Holder::None, until: 0 };
+        let closed = Grant { turn, kind: Kind::Turn, ..Grant::default() };
         self.word.store(closed.encode().to_le(), Ordering::Relaxed);
         fence(Ordering::Release);
     }

@@ -1,7 +1,8 @@
-//! The state with which a process answers a grant.
+//! The report with which a process answers a grant.
 //!
-//! It stands in the account as one word, `turn << 32 | state`, where `turn` is the grant that the
-//! process had seen. The interposer writes it, the coordinator reads it, and both use this type.
+//! It stands in the account as one word: the turn that the process had seen, what the process does,
+//! and how long its next launch takes. The interposer writes it, the coordinator reads it, and both
+//! use these types.
 
 /// A process's work on a card.
 #[repr(u32)]
@@ -12,51 +13,98 @@ pub enum ComputeState {
     #[default]
     Idle = 0,
     /// A thread waits to launch, for a turn or, without turns, for the process's own bucket.
-    /// Nothing is in flight, or the work in flight has not ended for so long that it may wait for
-    /// that launch.
+    /// Nothing is in flight.
     Waiting = 1,
     /// Work may be in flight; the last may have just ended.
     Running = 2,
 }
 
-impl ComputeState {
-    /// The word of a process that has seen `turn`.
+/// What a process reports of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The turn that the process had seen.
+    pub turn: u32,
+    /// What it does.
+    pub state: ComputeState,
+    /// Its work in flight has ended nothing for longer than the process expected. The work may wait
+    /// for a launch that waits for a turn.
+    pub is_stalled: bool,
+    /// How long the launch takes that waits for a turn, in nanoseconds, as far as the process
+    /// knows; 0 if no launch waits, or its time is unknown to a library of an earlier version.
+    pub needs_ns: u64,
+}
+
+/// The state is in the lowest two bits of a word, then follow the stall, the need from the second
+/// byte on, and the turn in the upper half.
+const STATE: u64 = 3;
+const STALLED: u64 = 4;
+const NEED_SHIFT: u32 = 8;
+const TURN_SHIFT: u32 = 32;
+/// The unit of a need. The 24 bits hold up to 167 s.
+const NEED_UNIT_NS: u64 = 10_000;
+const LARGEST_NEED: u64 = (1 << (TURN_SHIFT - NEED_SHIFT)) - 1;
+
+impl Report {
+    /// The word. The need is rounded up to 10 µs.
     #[inline]
-    pub fn to_word(self, turn: u32) -> u64 {
-        u64::from(turn) << 32 | self as u64
+    pub fn to_word(self) -> u64 {
+        let need = self.needs_ns.div_ceil(NEED_UNIT_NS).min(LARGEST_NEED);
+        let stalled = if self.is_stalled { STALLED } else { 0 };
+        u64::from(self.turn) << TURN_SHIFT | need << NEED_SHIFT | stalled | self.state as u64
     }
 
-    /// The turn and the state in a word. An unknown state is read as idle, so that no process waits
-    /// for another that writes invalid words.
+    /// The report in a word. An unknown state is read as idle, so that no process waits for another
+    /// that writes invalid words.
     #[inline]
-    pub fn from_word(word: u64) -> (u32, Self) {
-        let state = match word as u32 {
-            1 => Self::Waiting,
-            2 => Self::Running,
-            _ => Self::Idle,
+    pub fn from_word(word: u64) -> Self {
+        let state = match word & STATE {
+            1 => ComputeState::Waiting,
+            2 => ComputeState::Running,
+            _ => ComputeState::Idle,
         };
-        ((word >> 32) as u32, state)
+        let needs_ns = (word >> NEED_SHIFT & LARGEST_NEED) * NEED_UNIT_NS;
+        let is_stalled = word & STALLED != 0;
+        Self { turn: (word >> TURN_SHIFT) as u32, state, is_stalled, needs_ns }
+    }
+
+    /// Whether a launch waits.
+    pub fn waits(self) -> bool {
+        self.state == ComputeState::Waiting || self.needs_ns > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::ComputeState::{self, Idle, Running, Waiting};
+    use super::ComputeState::{Idle, Running, Waiting};
+    use super::{NEED_UNIT_NS, Report};
 
     #[test]
-    fn a_word_holds_the_turn_and_the_state() {
+    fn a_word_holds_the_whole_report() {
         for turn in [0, 1, 7, u32::MAX] {
             for state in [Idle, Waiting, Running] {
-                assert_eq!(ComputeState::from_word(state.to_word(turn)), (turn, state));
+                for (is_stalled, needs_ns) in [(false, 0), (true, 10_000), (true, 167_000_000_000)]
+                {
+                    let report = Report { turn, state, is_stalled, needs_ns };
+                    assert_eq!(Report::from_word(report.to_word()), report);
+                }
             }
         }
-        assert_eq!(Running.to_word(7), 0x0000_0007_0000_0002);
+        let report = Report { turn: 7, state: Running, is_stalled: true, needs_ns: 1 };
+        assert_eq!(report.to_word(), 0x0000_0007_0000_0106, "rounded up");
+        let long = Report { needs_ns: u64::MAX, ..report };
+        assert_eq!(long.to_word(), 0x0000_0007_ffff_ff06, "at most");
     }
 
     #[test]
     fn an_unknown_state_is_idle() {
-        for unknown in [3, 4, 0x8000_0001, u32::MAX] {
-            assert_eq!(ComputeState::from_word(9 << 32 | u64::from(unknown)), (9, Idle));
-        }
+        assert_eq!(Report::from_word(9 << 32 | 3).state, Idle);
+    }
+
+    #[test]
+    fn a_running_process_with_a_need_waits_too() {
+        let report = Report { state: Running, ..Report::default() };
+        assert!(!report.waits());
+        assert!(Report { needs_ns: NEED_UNIT_NS, ..report }.waits());
+        assert!(Report { state: Waiting, ..report }.waits());
     }
 }

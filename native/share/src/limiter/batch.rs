@@ -1,18 +1,23 @@
 //! Batches of launches: their size, and their bill.
 
-/// The engine time that a batch should take. It is short enough that two batches in flight end
+/// The engine time that a batch takes at most. It is short enough that two batches in flight end
 /// soon, and long enough that two events per batch cost a thousandth.
 pub const BATCH_NS: u64 = 2_000_000;
 
 /// The most launches in a batch, so that a wrong prediction for very short kernels has a bound.
 pub const LARGEST_BATCH: u32 = 512;
 
-/// The number of launches of a kernel that takes `cost` ns in one batch; 1 while the cost is
-/// unknown.
-pub fn batch_size(cost: Option<u64>) -> u32 {
+/// The time that a driver takes for a launch at most, so that the engine may be idle meanwhile. A
+/// call that takes longer waits for the engine: its queue is full, or the driver is told to wait
+/// for each launch.
+const CALL_NS: u64 = 10_000;
+
+/// The number of launches of a kernel that takes `cost` ns in a batch of `batch_ns`; 1 while the
+/// cost is unknown.
+pub fn batch_size(cost: Option<u64>, batch_ns: u64) -> u32 {
     match cost {
         None => 1,
-        Some(cost) => (BATCH_NS / cost.max(1)).clamp(1, u64::from(LARGEST_BATCH)) as u32,
+        Some(cost) => (batch_ns / cost.max(1)).clamp(1, u64::from(LARGEST_BATCH)) as u32,
     }
 }
 
@@ -27,6 +32,12 @@ pub fn bill(span: u64, window: u64, predicted: Option<u64>, launches: u32) -> u6
     predicted.clamp(span.saturating_sub(idle(window, predicted, launches)), span)
 }
 
+/// The time in which the host made the launches of a batch: from its first event to its second,
+/// which is `elapsed`, except what the driver's call for the last launch took beyond [`CALL_NS`].
+pub fn window(elapsed: u64, in_call: u64) -> u64 {
+    elapsed.saturating_sub(in_call.saturating_sub(CALL_NS))
+}
+
 /// The longest time for which the engine may have been idle in a batch, in ns. It can only be idle
 /// while the host still launches, which takes `window`; and in that time it does the `predicted`
 /// work of all launches except the last.
@@ -35,11 +46,19 @@ pub fn idle(window: u64, predicted: u64, launches: u32) -> u64 {
     window.saturating_sub(predicted - last)
 }
 
-/// Whether a holder may launch more in a turn that ends at `until`. It may not if its work in
-/// flight is predicted to take until then. Otherwise every turn would be longer by two batches, and
-/// with kernels of 50 ms that is 100 ms.
-pub fn fits(now: u64, in_flight_ns: u64, until: u64) -> bool {
-    now.saturating_add(in_flight_ns) < until
+/// By how much work may be late at the end of a turn: about the time until a process has seen its
+/// turn. Otherwise the last kernel of a turn whose length is a multiple of the kernel's would not
+/// fit.
+const SLACK_NS: u64 = 300_000;
+
+/// The longest turn that a single launch gets. A kernel that takes longer goes on after its turn.
+pub const LONGEST_TURN_NS: u64 = 500_000_000;
+
+/// Whether a launch that is predicted to take so long ends in a turn that ends at `until`, behind
+/// the work in flight.
+pub fn fits(now: u64, in_flight: u64, predicted: u64, until: u64) -> bool {
+    let ns = in_flight.saturating_add(predicted.min(LONGEST_TURN_NS));
+    now.saturating_add(ns) <= until.saturating_add(SLACK_NS)
 }
 
 #[cfg(test)]
@@ -48,20 +67,31 @@ mod tests {
 
     #[test]
     fn a_batch_takes_two_milliseconds_or_one_launch() {
-        assert_eq!(batch_size(None), 1);
-        assert_eq!(batch_size(Some(50_000_000)), 1);
-        assert_eq!(batch_size(Some(500_000)), 4);
-        assert_eq!(batch_size(Some(20_000)), 100);
-        assert_eq!(batch_size(Some(1)), 512);
-        assert_eq!(batch_size(Some(0)), 512);
+        assert_eq!(batch_size(None, BATCH_NS), 1);
+        assert_eq!(batch_size(Some(50_000_000), BATCH_NS), 1);
+        assert_eq!(batch_size(Some(500_000), BATCH_NS), 4);
+        assert_eq!(batch_size(Some(20_000), BATCH_NS), 100);
+        assert_eq!(batch_size(Some(1), BATCH_NS), 512);
+        assert_eq!(batch_size(Some(0), BATCH_NS), 512);
+        assert_eq!(batch_size(Some(20_000), 500_000), 25);
     }
 
     #[test]
-    fn a_turn_is_not_filled_twice() {
-        assert!(fits(100, 0, 101));
-        assert!(!fits(100, 0, 100));
-        assert!(!fits(100, 50, 150));
-        assert!(!fits(100, u64::MAX, 150));
+    fn work_fits_into_a_turn_if_it_ends_hardly_later() {
+        assert!(fits(1_000_000, 0, 19_000_000, 20_000_000));
+        assert!(fits(1_000_000, 9_300_000, 10_000_000, 20_000_000));
+        assert!(!fits(1_000_000, 9_300_001, 10_000_000, 20_000_000));
+        assert!(!fits(100, u64::MAX, 1, u64::MAX - SLACK_NS - 1));
+        assert!(fits(0, 0, u64::MAX, LONGEST_TURN_NS));
+    }
+
+    #[test]
+    fn a_call_that_waits_for_the_engine_is_no_idle_time() {
+        assert_eq!(window(30_000, 8_000), 30_000);
+        assert_eq!(bill(30_000, window(30_000, 8_000), Some(20_000), 1), 20_000);
+        // The driver waits for each launch: what it was predicted to take does not count.
+        assert_eq!(window(1_004_000, 1_002_000), 12_000);
+        assert_eq!(bill(1_003_000, window(1_004_000, 1_002_000), Some(1_000), 1), 991_000);
     }
 
     #[test]

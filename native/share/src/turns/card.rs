@@ -3,8 +3,8 @@
 use std::mem::take;
 
 use super::ledger::limit;
-use super::slice::Slice;
-use super::slice_card::{Sharing, SliceCard};
+use super::party::PartyId;
+use super::slice::{Sharing, Slice, SliceCard};
 use crate::{Priority, Regime};
 
 #[derive(Debug, Default)]
@@ -12,7 +12,8 @@ pub(super) struct Card {
     /// Slice and row of all slices that have the card.
     pub members: Vec<(usize, usize)>,
     pub sharing: Sharing,
-    pub active_slices: u64,
+    /// The parties that are active on it, each once.
+    pub parties: Vec<PartyId>,
     pub active_processes: usize,
     /// The part of the card that the shares of the active slices leave, in thousandths of a
     /// percent, and the number of active slices without a share.
@@ -21,15 +22,17 @@ pub(super) struct Card {
     /// By priority: the time of the least served slice in the queue. New ones start with it, so it
     /// never falls.
     floor: [u64; 3],
-    /// The slice that has it.
+    /// The index of the party that has it.
     pub holder: Option<usize>,
-    /// Slices whose usable grant is being revoked. No other slice gets the card until another step
+    /// Parties whose usable grant is being revoked. No other party gets the card until another step
     /// has read whether they used the grant in the meantime.
     pub revoked: Vec<usize>,
-    /// Slices whose work runs on the card without a turn.
+    /// Parties whose work runs on the card without a turn.
     pub overdue: Vec<usize>,
-    /// The card is reserved from this time on for the slice that is next; a shorter turn of another
-    /// slice may come before.
+    /// How many processes have work there for which others do not wait any more.
+    pub stuck: u64,
+    /// The card is reserved from this time on for the party that is next; a shorter turn of another
+    /// party may come before.
     pub reserved_at: Option<u64>,
 }
 
@@ -45,8 +48,8 @@ impl Card {
         *self = Self { floor: self.floor, members, ..Self::new() };
     }
 
-    pub fn add(&mut self, slice: usize, r: usize, row: &SliceCard, now: u64) {
-        self.members.push((slice, r));
+    pub fn add(&mut self, at: (usize, usize), party: PartyId, row: &SliceCard, now: u64) {
+        self.members.push(at);
         let active = row.active(now).count();
         if limit(row.regime).is_some() && row.is_present() {
             let sharing = if active > 0 { Sharing::Turns } else { Sharing::Metered };
@@ -55,7 +58,9 @@ impl Card {
         if active == 0 {
             return;
         }
-        self.active_slices += 1;
+        if !self.parties.contains(&party) {
+            self.parties.push(party);
+        }
         self.active_processes += active;
         match limit(row.regime) {
             Some(share) => self.remaining = self.remaining.saturating_sub(share * 1_000),
@@ -89,7 +94,7 @@ impl Card {
         let mut entering = Vec::new();
         for &(s, r) in &self.members {
             let row = &mut slices[s].rows[r];
-            let needs_card = row.is_active(now) && (row.is_waiting() || row.is_running());
+            let needs_card = row.is_active(now) && (row.waits() || row.is_running());
             let queue = Some(row.regime.priority)
                 .filter(|_| needs_card && row.ledger.may_run(row.regime, 0));
             if queue.is_some() && queue == row.queue {

@@ -2,30 +2,34 @@
 
 use std::cmp::Reverse;
 
-use super::slice::Slice;
-use super::{AHEAD_NS, BATCHES_NS, MS, SHORTEST_NS, Turns};
+use super::party::Turn;
+use super::{BATCHES_NS, MS, SHORTEST_NS, Turns};
 use crate::{Holder, Kind};
 
-/// A turn, with one or two slices active on the card.
+/// A turn, with one or two parties active on the card.
 const TURN_NS: u64 = 20 * MS;
 
-/// The length of a round of all slices if there are more, without waits for unfinished work.
-const ROUND_NS: u64 = 60 * MS;
+/// The length of a round of all parties if there are more, without waits for unfinished work.
+const ROUND_NS: u64 = 68 * MS;
 
-/// The turn of a slice on several cards whose work may wait for its own launches.
+/// The turn of a party whose work may wait for its own launches.
 const UNBLOCK_NS: u64 = 3 * MS;
 
-/// A slice that needs a turn on its cards.
+/// By how much time of a whole card a party must be behind the holder of a card to end its turn.
+/// Otherwise two parties with pauses would end each other's turns again and again.
+const BEHIND_HOLDER_NS: u64 = 2 * MS;
+
+/// A party that needs a turn on its cards.
 struct Candidate {
-    slice: usize,
+    party: usize,
     holder: Holder,
     order: Order,
 }
 
-/// The smallest comes first: slices that need unblocking (no other slice can use their cards), high
-/// priority, newcomers without debt, the least served, the longest waiting. The key makes it
-/// unambiguous.
-type Order = (Reverse<bool>, Reverse<i8>, Reverse<bool>, u64, u64, u64);
+/// The smallest comes first: parties that need unblocking (no other party can use their cards),
+/// high priority, newcomers without debt, the least served, the longest waiting. The party's index
+/// makes it unambiguous.
+type Order = (Reverse<bool>, Reverse<i8>, Reverse<bool>, u64, u64, usize);
 
 impl Turns {
     /// Grants turns on all cards that are free.
@@ -33,230 +37,227 @@ impl Turns {
         self.mark_cards();
         self.grant_alone();
         let mut candidates: Vec<Candidate> =
-            (0..self.slices.len()).filter_map(|s| self.candidate(s)).collect();
+            (0..self.parties.len()).filter_map(|p| self.candidate(p)).collect();
         candidates.sort_unstable_by_key(|candidate| candidate.order);
-        let new = |candidate: &&Candidate| self.slices[candidate.slice].is_newcomer();
-        let mut newcomers = candidates.iter().filter(new).count();
-        for candidate in candidates {
-            newcomers -= usize::from(self.slices[candidate.slice].is_newcomer());
-            self.grant_or_reserve(&candidate, newcomers > 0);
+        for (at, candidate) in candidates.iter().enumerate() {
+            // Newcomers of a lower priority have to wait anyway.
+            let is_next = |other: &&Candidate| other.order.1 == candidate.order.1;
+            let mut next = candidates[at + 1..].iter().filter(is_next);
+            let newcomers = next.any(|other| self.is_newcomer(other.party));
+            self.grant_or_reserve(candidate, newcomers);
         }
     }
 
-    /// A process that is the only active one on its card needs no turns there. The next step sees
-    /// others that have started in the meantime.
+    fn is_newcomer(&self, p: usize) -> bool {
+        self.parties[p].rows(&self.slices).any(|row| row.newcomer)
+    }
+
+    /// A party that is the only active one on its cards needs no turns there, if the buckets of its
+    /// processes can limit it. The next step sees others that have started in the meantime.
     fn grant_alone(&mut self) {
-        for s in 0..self.slices.len() {
-            let Some(slot) = self.alone_on(s) else { continue };
-            let slice = &self.slices[s];
-            if slice.turn.as_ref().is_none_or(|turn| turn.kind != Kind::Alone) {
-                let card = slice.rows[slice.gang[0]].card;
-                self.revoke(card, s);
-                self.cards[card].holder = Some(s);
-                self.slices[s].grant_turn(
-                    self.now,
-                    Kind::Alone,
-                    Holder::Slot(slot),
-                    u64::MAX,
-                    false,
-                );
+        for p in 0..self.parties.len() {
+            let Some(holder) = self.alone_on(p) else { continue };
+            if self.parties[p].turn.as_ref().is_some_and(|turn| turn.kind == Kind::Alone) {
+                continue;
             }
+            let cards = self.parties[p].cards(&self.slices);
+            for card in &cards {
+                self.revoke(*card, p);
+                self.cards[*card].holder = Some(p);
+            }
+            let turn = Turn {
+                kind: Kind::Alone,
+                until: u64::MAX,
+                cards,
+                began: self.now,
+                holder,
+                unblocks: false,
+            };
+            self.parties[p].grant_turn(self.now, turn, &mut self.slices);
         }
     }
 
-    /// Marks for each card which slice has it, and whose work still runs on it.
+    /// Marks for each card which party has it, and whose work still runs on it.
     fn mark_cards(&mut self) {
+        for (p, party) in self.parties.iter().enumerate() {
+            for card in party.turn.iter().flat_map(|turn| &turn.cards) {
+                self.cards[*card].holder = Some(p);
+            }
+        }
         for (s, slice) in self.slices.iter().enumerate() {
-            for card in slice.cards_of_turn() {
-                self.cards[card].holder = Some(s);
-            }
-            for (r, row) in slice.rows.iter().enumerate() {
-                if slice.is_overdue(r) {
-                    self.cards[row.card].overdue.push(s);
+            let p = self.party_index[s];
+            for row in &slice.rows {
+                let card = &mut self.cards[row.card];
+                if row.is_overdue() && !card.overdue.contains(&p) {
+                    card.overdue.push(p);
                 }
-                if slice.is_revoked(r, self.now) {
-                    self.cards[row.card].revoked.push(s);
+                // A turn that has ended by its clock is revoked as well: its holder goes on a
+                // little while the coordinator is late.
+                if self.parties[p].is_revoked(row) && !card.revoked.contains(&p) {
+                    card.revoked.push(p);
                 }
             }
         }
     }
 
-    /// The slice as a candidate for a turn, if it needs one and may have it.
-    fn candidate(&self, s: usize) -> Option<Candidate> {
-        let slice = &self.slices[s];
-        if slice.turn.is_some() && !slice.may_go_on(self.now) {
+    /// The party as a candidate for a turn, if it needs one and may have it.
+    fn candidate(&self, p: usize) -> Option<Candidate> {
+        let party = &self.parties[p];
+        if party.members.is_empty() {
             return None;
         }
-        let holder = match slice.gang[..] {
-            [] => return None,
-            [row] => Holder::Slot(slice.next_process(row, self.now)?),
-            _ => Holder::All,
+        if party.turn.is_some() && !party.may_go_on(self.now, &self.slices) {
+            return None;
+        }
+        let wants = |row: &super::slice::SliceCard| {
+            row.wants() || (party.turn.is_some() && row.is_running())
         };
-        if slice.turn.as_ref().is_some_and(|turn| turn.idle || turn.holder != holder)
-            && slice.gang.len() == 1
-        {
+        let unblocks = party.needs_unblocking(self.now, &self.slices);
+        if !unblocks && !party.rows(&self.slices).any(wants) {
             return None;
         }
-        let busy = |r: &usize| {
-            slice.rows[*r].is_waiting() || (slice.turn.is_some() && slice.rows[*r].is_running())
+        let may_run = |row: &super::slice::SliceCard| {
+            row.ledger.may_run(row.regime, party.expected(row.card, self.now))
         };
-        let open = |r: &usize| {
-            let row = &slice.rows[*r];
-            row.ledger.may_run(row.regime, slice.expected(*r, self.now))
-        };
-        if !slice.gang.iter().any(busy) {
+        if !unblocks && !party.rows(&self.slices).all(may_run) {
             return None;
         }
-        let unblocks = slice.needs_unblocking(self.now);
-        if !unblocks && !slice.gang.iter().all(open) {
+        let holder =
+            if unblocks { Holder::All } else { party.next_holder(self.now, &self.slices)? };
+        if party.turn.as_ref().is_some_and(|turn| turn.holder != holder) {
             return None;
         }
-        Some(Candidate { slice: s, holder, order: self.order(s, unblocks) })
+        Some(Candidate { party: p, holder, order: self.order(p, unblocks) })
     }
 
-    fn order(&self, s: usize, unblocks: bool) -> Order {
-        let slice = &self.slices[s];
-        let rows = || slice.gang.iter().map(|&r| (r, &slice.rows[r]));
-        let ahead = rows().map(|(r, row)| {
-            let expected = row.ledger.weighted(slice.expected(r, self.now));
+    fn order(&self, p: usize, unblocks: bool) -> Order {
+        let party = &self.parties[p];
+        let rows = || party.rows(&self.slices);
+        let ahead = self.ahead(p);
+        (
+            Reverse(unblocks),
+            Reverse(rows().map(|row| row.regime.priority as i8).min().unwrap_or(0)),
+            Reverse(self.is_newcomer(p) && ahead == 0),
+            ahead,
+            rows().map(|row| row.last_served).max().unwrap_or(0),
+            p,
+        )
+    }
+
+    /// How much more a party has had than the least served one of its queue. The card of which it
+    /// has had the most decides, so that it gets too much of none.
+    fn ahead(&self, p: usize) -> u64 {
+        let party = &self.parties[p];
+        let ahead = party.rows(&self.slices).map(|row| {
+            let expected = row.ledger.weighted(party.expected(row.card, self.now));
             let floor = self.cards[row.card].floor(row.regime.priority);
             (row.ledger.served + expected).saturating_sub(floor)
         });
-        // The card of which it has had the most decides, so that it gets too much of none.
-        let ahead = ahead.max().unwrap_or(0);
-        (
-            Reverse(unblocks),
-            Reverse(rows().map(|(_, row)| row.regime.priority as i8).min().unwrap_or(0)),
-            Reverse(slice.is_newcomer() && ahead == 0),
-            ahead,
-            rows().map(|(_, row)| row.last_served).max().unwrap_or(0),
-            slice.key,
-        )
+        ahead.max().unwrap_or(0)
     }
 
     fn grant_or_reserve(&mut self, candidate: &Candidate, newcomers: bool) {
         let now = self.now;
-        let s = candidate.slice;
-        let cards: Vec<usize> = self.slices[s].cards().collect();
+        let p = candidate.party;
+        let cards = self.parties[p].cards(&self.slices);
+        let needs = self.parties[p].needs(&self.slices);
         let reserved_at = cards.iter().filter_map(|card| self.cards[*card].reserved_at).min();
         let most = reserved_at.unwrap_or(u64::MAX).saturating_sub(now);
-        let free_at = cards.iter().map(|card| self.free_at(*card, candidate)).max().unwrap_or(now);
-        if free_at > now || most < SHORTEST_NS {
-            let cut = reserved_at.is_none()
-                && cards.iter().all(|card| self.may_cut_short(*card, candidate));
+        let free_at = |card: &usize| self.free_at(*card, candidate);
+        let free_at = cards.iter().map(free_at).max().unwrap_or(now);
+        if free_at > now || most < SHORTEST_NS.max(needs) {
+            let cut =
+                reserved_at.is_none() && cards.iter().all(|card| self.may_cut_short(*card, p));
             for card in cards {
-                // Until all cards are free, other slices may use a free one. The next turn on a
+                // Until all cards are free, other parties may use a free one. The next turn on a
                 // card that is not free is the candidate's.
                 let lent = if self.free_at(card, candidate) > now { now } else { free_at };
                 self.cards[card].reserved_at.get_or_insert(lent);
                 if cut {
-                    self.revoke(card, s);
+                    self.revoke(card, p);
                 }
             }
             return;
         }
-        let active = cards.iter().map(|card| self.cards[*card].active_slices).max().unwrap_or(1);
+        let active = cards.iter().map(|card| self.cards[*card].parties.len()).max().unwrap_or(1);
         let unblocks = candidate.order.0.0;
         let length = match (unblocks, newcomers) {
             (true, _) => UNBLOCK_NS,
             (false, true) => SHORTEST_NS,
-            (false, false) => turn_length(active),
+            (false, false) => turn_length(active as u64),
         };
-        // Holders that have nothing to do lose their turns.
+        let length = length.max(needs);
         for card in &cards {
-            self.revoke(*card, s);
+            self.cards[*card].holder = Some(p);
         }
-        let free = cards.iter().all(|card| self.free_at(*card, candidate) == now);
-        for card in cards {
-            let card = &mut self.cards[card];
-            if free {
-                card.holder = Some(s);
-            } else {
-                card.reserved_at = Some(now);
-            }
+        let until = now + length.min(most);
+        let kind = Kind::Turn;
+        let turn = Turn { kind, until, cards, began: now, holder: candidate.holder, unblocks };
+        if unblocks {
+            self.parties[p].meet(now, &self.slices);
         }
-        if !free {
-            return;
-        }
-        self.slices[s].grant_turn(
-            now,
-            Kind::Turn,
-            candidate.holder,
-            now + length.min(most),
-            unblocks,
-        );
+        self.parties[p].grant_turn(now, turn, &mut self.slices);
     }
 
-    /// Ends the turn of the slice that has a card, unless it is the slice `s`.
-    fn revoke(&mut self, card: usize, s: usize) {
-        let Some(holder) = self.cards[card].holder.filter(|holder| *holder != s) else { return };
-        let slice = &mut self.slices[holder];
-        for card in slice.cards_of_turn() {
+    /// Ends the turn of the party that has a card, unless it is the party `p`.
+    fn revoke(&mut self, card: usize, p: usize) {
+        let Some(holder) = self.cards[card].holder.filter(|holder| *holder != p) else { return };
+        let party = &mut self.parties[holder];
+        for card in party.turn.take().into_iter().flat_map(|turn| turn.cards) {
             self.cards[card].holder = None;
             self.cards[card].revoked.push(holder);
         }
-        slice.turn = None;
-        slice.update_overdue(self.now);
-        for (r, row) in slice.rows.iter().enumerate() {
-            if slice.is_overdue(r) {
-                self.cards[row.card].overdue.push(holder);
-            }
+        party.update_overdue(self.now, &mut self.slices);
+        for row in party.rows(&self.slices).filter(|row| row.is_overdue()) {
+            self.cards[row.card].overdue.push(holder);
         }
     }
 
-    /// When a card is likely to be free for the candidate; `now` if it is.
+    /// When a card is likely to be free for a candidate; `now` if it is.
     fn free_at(&self, card: usize, candidate: &Candidate) -> u64 {
         let now = self.now;
         let card = &self.cards[card];
-        let holder = card.holder.filter(|holder| *holder != candidate.slice);
-        let turn = holder.and_then(|holder| self.slices[holder].turn.as_ref());
-        let mut free_at = turn.filter(|turn| !turn.idle).map_or(now, |turn| turn.until);
-        // A gang may continue on its own cards while its work still runs.
-        let in_the_way = |s: &&usize| candidate.holder != Holder::All || **s != candidate.slice;
-        if card.revoked.iter().any(|s| in_the_way(&s)) {
+        let holder = card.holder.filter(|holder| *holder != candidate.party);
+        let turn = holder.and_then(|holder| self.parties[holder].turn.as_ref());
+        let mut free_at = turn.map_or(now, |turn| turn.until);
+        // A party may continue on its own cards while its work still runs, if its processes have
+        // their turns together.
+        let in_the_way = |p: &&usize| **p != candidate.party || candidate.holder != Holder::All;
+        if card.revoked.iter().any(|p| in_the_way(&p)) {
             free_at = free_at.max(now + 1);
         }
-        for s in card.overdue.iter().filter(in_the_way) {
-            // Two batches end soon. Work that takes longer may take long.
-            let since = self.slices[*s].overdue_since.unwrap_or(now);
+        for other in card.overdue.iter().filter(in_the_way) {
+            // Short batches end soon. Work that takes longer may take long.
+            let since = self.parties[*other].overdue_since.unwrap_or(now);
             let long = now - since >= BATCHES_NS;
             free_at = free_at.max(if long { now + SHORTEST_NS } else { now + 1 });
         }
         free_at
     }
 
-    /// Whether the candidate may have the rest of the turn on a card: it returned while another
-    /// slice had the card, and that slice has had it for a while. So a program that waits for each
-    /// of its kernels does not wait for a whole turn after each. Programs that always want more
-    /// never cut each other short.
-    fn may_cut_short(&self, card: usize, candidate: &Candidate) -> bool {
-        let candidate_slice = &self.slices[candidate.slice];
-        let asked_at = candidate_slice
-            .gang
-            .iter()
-            .filter_map(|r| candidate_slice.rows[*r].asked_at)
-            .max()
-            .unwrap_or(0);
-        let holder = self.cards[card].holder.filter(|holder| *holder != candidate.slice);
-        holder.and_then(|holder| self.slices[holder].turn.as_ref()).is_none_or(|turn| {
-            let gang = turn.holder == Holder::All;
-            !gang && asked_at > turn.began && self.now >= turn.began + SHORTEST_NS
-        })
-    }
-}
-
-impl Slice {
-    fn is_newcomer(&self) -> bool {
-        self.gang.iter().any(|row| self.rows[*row].newcomer)
-    }
-
-    fn cards(&self) -> impl Iterator<Item = usize> {
-        self.gang.iter().map(|row| self.rows[*row].card)
-    }
-
-    fn cards_of_turn(&self) -> impl Iterator<Item = usize> {
-        let rows = self.turn.iter().flat_map(|turn| &turn.rows);
-        rows.map(|place| self.rows[place.row].card)
+    /// Whether a party may end the turn of the holder of a card: it returned while the other had
+    /// the card, and has a higher priority, or has had less, or is new. So an interactive program does not wait
+    /// for a whole turn after each of its pauses. Programs that always want more never cut each
+    /// other short.
+    fn may_cut_short(&self, card: usize, p: usize) -> bool {
+        let asked_at = self.parties[p].rows(&self.slices).filter_map(|row| row.asked_at).max();
+        let Some(holder) = self.cards[card].holder.filter(|holder| *holder != p) else {
+            return true;
+        };
+        let Some(turn) = &self.parties[holder].turn else { return true };
+        let priority = |p: usize| {
+            let rows = self.parties[p].rows(&self.slices);
+            rows.map(|row| row.regime.priority as i8).min().unwrap_or(0)
+        };
+        let (own, other) = (priority(p), priority(holder));
+        let (ahead, holder_ahead) = (self.ahead(p), self.ahead(holder));
+        let has_had_less =
+            ahead + BEHIND_HOLDER_NS <= holder_ahead || self.is_newcomer(p) && ahead == 0;
+        let comes_first = own > other || own == other && has_had_less;
+        turn.kind == Kind::Turn
+            && !turn.unblocks
+            && comes_first
+            && asked_at.is_some_and(|asked_at| asked_at > turn.began)
     }
 }
 
@@ -264,4 +265,4 @@ fn turn_length(active: u64) -> u64 {
     if active <= 2 { TURN_NS } else { (ROUND_NS / active).max(SHORTEST_NS) }
 }
 
-const _: () = assert!(AHEAD_NS < UNBLOCK_NS && UNBLOCK_NS < SHORTEST_NS);
+const _: () = assert!(super::AHEAD_NS < UNBLOCK_NS && UNBLOCK_NS < SHORTEST_NS);

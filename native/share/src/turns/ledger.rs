@@ -2,14 +2,15 @@
 //! orders the card's queue.
 
 use super::MS;
-use crate::limiter::DEBT_NS;
+use crate::limiter::{DEBT_NS, SAVED_NS};
 use crate::{Mode, Regime};
 
 /// Balances are in hundredths of a ns, so that a percent of a ns is not rounded away.
 const NS: i64 = 100;
 
-/// The most that a hard slice saves up while it does not use its share: two turns.
-const SAVED: i64 = 40 * MS as i64 * NS;
+/// The most that a hard slice saves up while it does not use its share: as much as a process's own
+/// bucket.
+const SAVED: i64 = SAVED_NS * NS;
 
 /// The most that it is owed for waiting for the turns and unfinished work of others.
 const CLAIM: i64 = 2_000 * MS as i64 * NS;
@@ -18,8 +19,9 @@ const CLAIM: i64 = 2_000 * MS as i64 * NS;
 const DEBT: i64 = DEBT_NS * NS;
 
 /// How far behind the others of a queue a slice may be when it returns from a short pause, in its
-/// own engine time.
-const BEHIND_NS: u64 = 40 * MS;
+/// own engine time: a burst of requests is served before the work of programs that always want
+/// more.
+const BEHIND_NS: u64 = 100 * MS;
 
 /// How far ahead of them it may be; the rest is forgiven.
 const LEAD_NS: u64 = 4_000 * MS;
@@ -40,41 +42,29 @@ pub(super) enum Unused {
 
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Credit less engine time, in units of 1/[`NS`] ns.
+    /// Credit less the time that was reserved, in units of 1/[`NS`] ns.
     balance: i64,
     /// The most that the balance may be while the slice does not wait: its value when it last
     /// waited.
     cap: i64,
-    weight: u64,
-    /// Engine time over weight, in ns of a whole card. The slice with the least is next.
+    pub weight: u64,
+    /// Reserved time over weight, in ns of a whole card. The slice with the least is next.
     pub served: u64,
-    /// Engine time billed so far.
-    pub billed: u64,
-    /// Wall time in which work was in flight, less the time that was billed for it.
-    unbilled: u64,
 }
 
 impl Ledger {
     pub fn new() -> Self {
-        Self { balance: 0, cap: SAVED, weight: WHOLE, served: 0, billed: 0, unbilled: 0 }
+        Self { balance: 0, cap: SAVED, weight: WHOLE, served: 0 }
     }
 
     pub fn balance_ns(&self) -> i64 {
         self.balance.div_euclid(NS)
     }
 
-    /// Bills `growth` of engine time, reported after `passed` of wall time: never more than the
-    /// time in which work can have been in flight. `runs`: some still is. `in_turns`: it counts in
-    /// the queue.
-    pub fn bill(&mut self, growth: u64, passed: u64, runs: bool, in_turns: bool) {
-        self.unbilled = self.unbilled.saturating_add(passed);
-        let billed = growth.min(self.unbilled);
-        self.unbilled = if runs { self.unbilled - billed } else { 0 };
-        self.billed += billed;
-        if in_turns {
-            self.served = self.served.saturating_add(self.weighted(billed));
-        }
-        let debit = i64::try_from(billed).unwrap_or(i64::MAX).saturating_mul(NS);
+    /// Bills time for which the card was reserved.
+    pub fn bill(&mut self, reserved: u64) {
+        self.served = self.served.saturating_add(self.weighted(reserved));
+        let debit = i64::try_from(reserved).unwrap_or(i64::MAX).saturating_mul(NS);
         self.balance = self.balance.saturating_sub(debit).max(-DEBT);
     }
 
@@ -91,21 +81,22 @@ impl Ledger {
         if unused == Unused::Capped {
             self.cap = SAVED;
         }
-        // Running work will still be billed.
-        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(NS);
-        self.balance = self.balance.min(self.cap.saturating_add(unbilled));
+        self.balance = self.balance.min(self.cap);
     }
 
-    /// Whether the slice may have a turn, if `more` engine time were billed to it.
+    /// The share or its mode has changed: neither credit nor debt of the old one counts.
+    pub fn reset_balance(&mut self) {
+        (self.balance, self.cap) = (0, SAVED);
+    }
+
+    /// Whether the slice may have a turn, if `more` were billed to it.
     pub fn may_run(&self, regime: Regime, more: u64) -> bool {
         limit(regime).is_none() || regime.mode == Mode::Soft || self.balance >= more as i64 * NS
     }
 
     /// Whether it is owed more for waiting than a hard slice may save up.
     pub fn is_owed(&self, regime: Regime) -> bool {
-        let unbilled = i64::try_from(self.unbilled).unwrap_or(i64::MAX).saturating_mul(NS);
-        let claim = self.balance.saturating_sub(unbilled);
-        limit(regime).is_some() && regime.mode == Mode::Hard && claim > SAVED
+        limit(regime).is_some() && regime.mode == Mode::Hard && self.balance > SAVED
     }
 
     /// How long until it may have a turn, if nothing is billed to it.
@@ -120,7 +111,7 @@ impl Ledger {
         self.weight = weight.max(1);
     }
 
-    /// Engine time over weight, as it counts in the queue.
+    /// Time over weight, as it counts in the queue.
     pub fn weighted(&self, ns: u64) -> u64 {
         ns.saturating_mul(WHOLE) / self.weight
     }

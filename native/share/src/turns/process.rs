@@ -1,62 +1,35 @@
 //! A process on a card: its last report, and whether others wait for its work.
 
-use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, SILENT_NS, State};
+use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, Report, SILENT_NS, State};
 
 #[derive(Debug)]
 pub(super) struct Process {
     /// Its last report.
     pub last: ProcessView,
-    /// Its engine time, which orders the slice's processes. It is raised to that of the others when
-    /// the process starts, so that the time before its start is no debt of theirs.
-    pub served: u64,
-    /// It waits or works.
-    pub busy: bool,
     /// The current view has it.
     pub found: bool,
     last_active: Option<u64>,
-    overdue: Overdue,
-    skipped: Option<Skipped>,
-    /// Since when work may be in flight of which nothing was reported.
-    unreported_since: Option<u64>,
-    /// Work that it launched without permission may still be queued: nothing was measured since.
+    /// Since when its work has gone on without a turn.
+    overdue_since: Option<u64>,
+    /// The time that was reserved for it alone, which orders the slice's processes. It is raised to
+    /// that of the others when the process starts.
+    pub served: u64,
+    /// It waited or worked at the last step.
+    pub was_busy: bool,
+    /// Its work began in a turn, or needed none.
+    was_entitled: bool,
+    /// Its work began in a turn.
+    pub had_turn: bool,
+    /// It did not respond, with its report at that time. Any sign of life ends this.
+    silent: Option<ProcessView>,
+    /// Its work does not end, so others do not wait for it any more; with its report at that time.
+    /// Progress ends this. A launch of it may be what the work waits for.
+    stuck: Option<Report>,
+    stuck_since: u64,
+    /// The part of the card's time that such work has had. It is billed when the work has ended.
+    pub owed: u64,
+    /// Work that it launched without permission may still be queued.
     backlog: bool,
-}
-
-/// Whether a process has work without a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Overdue {
-    No,
-    /// Others wait for the work to end, until `until` at most.
-    WaitedFor {
-        since: u64,
-        until: u64,
-    },
-    /// Others do not wait for the work to end, because it may itself wait for a launch of its slice
-    /// on another card. The process still counts as active: otherwise its slice would get turns on
-    /// the other card alone, and all slices could end up waiting for a card that another one has.
-    NotWaitedFor,
-}
-
-/// The circumstances of work without a turn, for which others wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    /// The process has a turn, or needs none.
-    pub entitled: bool,
-    /// Its slice gets several cards together.
-    pub in_gang: bool,
-    /// Waiting may be useless: the work may wait for a launch of its slice on another card.
-    pub useless: bool,
-    /// When the time ended in which it launched metered, without turns.
-    pub metered_until: Option<u64>,
-}
-
-/// Why a process is skipped, with its report at that time.
-#[derive(Debug)]
-enum Skipped {
-    /// It did not respond. Any sign of life ends this.
-    Silent(ProcessView),
-    /// It is alive, but its work does not end. Only another state ends this.
-    Stuck(ProcessView),
 }
 
 impl Process {
@@ -64,84 +37,63 @@ impl Process {
     pub fn new(now: u64, seen: &ProcessView, metered: bool) -> Self {
         let mut process = Self {
             last: *seen,
-            served: 0,
-            busy: false,
             found: true,
             last_active: None,
-            overdue: Overdue::No,
-            skipped: None,
-            unreported_since: None,
+            overdue_since: None,
+            served: 0,
+            was_busy: false,
+            was_entitled: metered,
+            had_turn: false,
+            silent: None,
+            stuck: None,
+            stuck_since: 0,
+            owed: 0,
             backlog: !metered,
         };
         process.read(now, seen, metered);
         process
     }
 
-    /// Whether the report in its slot is from it, and not from another process.
-    pub fn is(&self, seen: &ProcessView) -> bool {
-        seen.id == self.last.id && seen.used_ns >= self.last.used_ns
-    }
-
-    /// Reads its report. It returns the engine time since the last one.
-    pub fn read(&mut self, now: u64, seen: &ProcessView, metered: bool) -> u64 {
-        let growth = seen.used_ns - self.last.used_ns;
+    /// Reads its report.
+    pub fn read(&mut self, now: u64, seen: &ProcessView, metered: bool) {
         self.found = true;
-        self.last = ProcessView { active_at: seen.active_at.min(now), ..*seen };
-        let back = match &self.skipped {
-            None => false,
-            Some(Skipped::Silent(then)) => {
-                self.last.active_at != then.active_at || growth > 0 || self.has_changed(then)
-            }
-            Some(Skipped::Stuck(then)) => self.has_changed(then),
-        };
-        if back {
-            self.skipped = None;
+        if seen.id != self.last.id {
+            // Another process has its slot, or claims so. The time for which others have waited
+            // counts on.
+            let (overdue_since, was_entitled) = (self.overdue_since, self.was_entitled);
+            *self = Self { overdue_since, was_entitled, ..Self::new(now, seen, metered) };
+            return;
         }
+        let before = self.last;
+        self.last = ProcessView { active_at: seen.active_at.min(now), ..*seen };
+        let (report, active_at) = (self.last.report, self.last.active_at);
+        self.silent = self.silent.filter(|then| {
+            let same = (report.turn, report.state) == (then.report.turn, then.report.state);
+            same && active_at == then.active_at
+        });
+        self.stuck = self.stuck.filter(|then| {
+            // A queue of any length makes progress all the time.
+            let goes_on = self.backlog || report.is_stalled || !then.is_stalled;
+            report.state == then.state && goes_on
+        });
         if self.takes_part() {
             let reported = (seen.active_at > 0).then_some(self.last.active_at);
-            let seen_now = (seen.state != State::Idle).then_some(now);
+            let seen_now = (seen.report.state != State::Idle).then_some(now);
             self.last_active = self.last_active.max(reported).max(seen_now);
         }
-        self.backlog = (self.backlog && growth == 0) || !metered;
-        let unreported = (seen.state == State::Running && !seen.dead).then_some(now);
-        self.unreported_since = unreported.map(|now| match self.unreported_since {
-            Some(since) if growth == 0 => since,
-            _ => now,
-        });
-        growth
+        let has_ended =
+            before.report.state == State::Running && seen.report.state != State::Running;
+        self.backlog = (self.backlog && !has_ended) || !metered;
     }
 
-    /// Another process has its slot, or claims so. The time for which others have waited counts on.
-    pub fn replace(&mut self, now: u64, seen: &ProcessView, metered: bool) {
-        let overdue = if seen.state == State::Running { self.overdue } else { Overdue::No };
-        *self = Self { overdue, ..Self::new(now, seen, metered) };
-    }
-
-    /// If it has just died: the time for which it can have worked and that it will not report any
-    /// more. Work goes on for at most as long after a heartbeat as a heartbeat may be old.
-    pub fn unreported_at_death(&self, now: u64) -> u64 {
-        let until = now.min(self.last.active_at.saturating_add(SILENT_NS));
-        self.unreported_since.map_or(0, |since| until.saturating_sub(since))
-    }
-
-    /// The time for which it has worked without a report, if it will report it.
-    pub fn unreported(&self, now: u64) -> u64 {
-        let will = self.is_running() && !self.backlog && self.overdue != Overdue::NotWaitedFor;
-        let since = self.unreported_since.filter(|_| will);
-        since.map_or(0, |since| now - since)
-    }
-
-    fn has_changed(&self, then: &ProcessView) -> bool {
-        (self.last.turn, self.last.state) != (then.turn, then.state)
-    }
-
-    /// Whether it is neither dead nor skipped.
+    /// Whether it is neither dead nor silent.
     fn takes_part(&self) -> bool {
-        !self.last.dead && self.skipped.is_none()
+        !self.last.dead && self.silent.is_none()
     }
 
     pub fn is_active(&self, now: u64) -> bool {
-        self.takes_part() && self.last_active.is_some_and(|at| now - at < ACTIVE_NS)
+        let is_done = self.stuck.is_some() && !self.waits();
+        self.takes_part() && !is_done && self.last_active.is_some_and(|at| now - at < ACTIVE_NS)
     }
 
     /// When it stops being active without another report.
@@ -149,80 +101,121 @@ impl Process {
         self.last_active.filter(|_| self.takes_part()).map(|at| at + ACTIVE_NS)
     }
 
-    pub fn is_waiting(&self) -> bool {
-        self.takes_part() && self.last.state == State::Waiting
+    /// Whether a launch waits for a turn.
+    pub fn waits(&self) -> bool {
+        self.takes_part() && self.last.report.waits()
     }
 
+    /// Whether others do not wait for its work any more.
+    pub fn is_stuck(&self) -> bool {
+        self.takes_part() && self.stuck.is_some()
+    }
+
+    /// Since when others have not waited for its work, if it makes no progress and a launch waits.
+    pub fn stuck_since(&self) -> Option<u64> {
+        (self.is_stuck() && self.is_stalled() && self.waits()).then_some(self.stuck_since)
+    }
+
+    /// The time of work that has ended, for which others did not wait. That of a queue from before
+    /// there were turns is not billed.
+    pub fn take_owed(&mut self) -> u64 {
+        if self.stuck.is_some() {
+            return 0;
+        }
+        let owed = std::mem::take(&mut self.owed);
+        if self.backlog { 0 } else { owed }
+    }
+
+    /// How long its next launch takes, if it waits. One behind work that makes no progress needs no
+    /// time: it is let through.
+    pub fn needs(&self) -> u64 {
+        if self.waits() && !self.is_stuck() { self.last.report.needs_ns } else { 0 }
+    }
+
+    /// Whether work of it may be in flight.
+    pub fn works(&self) -> bool {
+        self.takes_part() && self.last.report.state == State::Running
+    }
+
+    /// Whether work of it may be in flight for which others wait.
     pub fn is_running(&self) -> bool {
-        self.takes_part() && self.last.state == State::Running
+        self.works() && self.stuck.is_none()
     }
 
-    /// Whether it works, perhaps on work that it launched without permission: that is never
-    /// measured.
-    pub fn runs_backlog(&self) -> bool {
-        self.is_running() && self.backlog && self.overdue != Overdue::NotWaitedFor
-    }
-
-    /// Whether it works, and its meter checks the work.
-    pub fn has_heartbeat(&self, now: u64) -> bool {
-        self.is_running() && !self.is_silent(now)
+    /// Whether its work has made no progress for longer than it expected.
+    pub fn is_stalled(&self) -> bool {
+        self.last.report.is_stalled
     }
 
     /// Whether others wait for its work, which has no turn.
     pub fn is_overdue(&self) -> bool {
-        matches!(self.overdue, Overdue::WaitedFor { .. })
-    }
-
-    /// Until when others wait for its work.
-    pub fn waited_for_until(&self) -> Option<u64> {
-        match self.overdue {
-            Overdue::WaitedFor { until, .. } => Some(until),
-            Overdue::No | Overdue::NotWaitedFor => None,
-        }
+        self.overdue_since.is_some()
     }
 
     /// Skips it until it shows a sign of life.
     pub fn skip_silent(&mut self) {
-        self.skipped = Some(Skipped::Silent(self.last));
-        self.overdue = Overdue::No;
+        self.silent = Some(self.last);
+        self.overdue_since = None;
     }
 
-    /// Updates whether others wait for its work.
-    pub fn wait_for(&mut self, now: u64, waiting: Waiting) {
-        if !self.is_running() {
-            self.overdue = Overdue::No;
-            return;
-        }
-        let since = match self.overdue {
-            Overdue::NotWaitedFor if self.is_silent(now) => return self.skip_silent(),
-            Overdue::NotWaitedFor => return,
-            _ if waiting.entitled => {
-                self.overdue = Overdue::No;
-                return;
-            }
-            Overdue::WaitedFor { since, .. } => since,
-            Overdue::No => now,
-        };
-        let patience = if self.backlog {
+    /// Whether it works, but did not send a heartbeat for too long.
+    pub fn is_silent(&self, now: u64) -> bool {
+        self.is_running() && now > self.silent_at()
+    }
+
+    /// When it counts as silent without another heartbeat.
+    pub fn silent_at(&self) -> u64 {
+        self.last.active_at + SILENT_NS
+    }
+
+    /// Until when others wait for its work.
+    pub fn waited_for_until(&self, metered_until: Option<u64>) -> Option<u64> {
+        let since = self.overdue_since?;
+        let patience = if self.backlog || !self.was_entitled {
             BACKLOG_NS
-        } else if waiting.metered_until == Some(since) {
+        } else if metered_until == Some(since) {
             METERED_NS
         } else {
             DRAIN_NS
         };
-        let until = since + patience;
-        self.overdue = Overdue::WaitedFor { since, until };
-        if self.is_silent(now) {
-            self.skip_silent();
-        } else if waiting.useless || (waiting.in_gang && now > until) {
-            self.overdue = Overdue::NotWaitedFor;
-        } else if now > until {
-            self.skipped = Some(Skipped::Stuck(self.last));
-            self.overdue = Overdue::No;
-        }
+        Some(since + patience)
     }
 
-    fn is_silent(&self, now: u64) -> bool {
-        now - self.last.active_at > SILENT_NS
+    /// Its work needs no turn now.
+    pub fn needs_no_turn(&mut self) {
+        (self.overdue_since, self.was_entitled, self.had_turn) = (None, true, false);
     }
+
+    /// Updates whether others wait for its work. `metered_until`: when the time ended in which it
+    /// launched metered, without turns.
+    pub fn wait_for(&mut self, now: u64, entitled: Entitled, metered_until: Option<u64>) {
+        if entitled == Entitled::Yes || !self.is_running() {
+            self.overdue_since = None;
+            self.was_entitled = entitled == Entitled::Yes;
+            self.had_turn = self.was_entitled;
+            return;
+        }
+        if entitled == Entitled::No {
+            self.overdue_since.get_or_insert(now);
+        }
+        if self.overdue_since.is_none() {
+            return;
+        }
+        if self.is_silent(now) {
+            self.skip_silent();
+        } else if self.waited_for_until(metered_until).is_some_and(|until| now > until) {
+            (self.stuck, self.stuck_since) = (Some(self.last.report), now);
+            self.overdue_since = None;
+        }
+    }
+}
+
+/// Whether the work of a process may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entitled {
+    /// It has a turn, or needs none.
+    Yes,
+    /// It has a turn so that its work can end.
+    ToEnd,
+    No,
 }

@@ -1,7 +1,7 @@
 //! The input of a step, read from the slices' files, and its output, to be published.
 
 use crate::{Grant, Regime};
-pub use hami_limits::grants::ComputeState as State;
+pub use hami_limits::grants::{ComputeState as State, Report};
 
 /// All slices of a runtime directory, as their files are now.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,9 @@ pub struct View {
 pub struct SliceView {
     /// Identifies the slice. It is never reused for another one.
     pub key: u64,
+    /// The gang that the slice belongs to: all slices of a gang have their turns together. `None`
+    /// for a slice by itself.
+    pub gang: Option<u128>,
     /// Row i is row i of the slice's files; rows are appended, never moved.
     pub rows: Vec<SliceCardView>,
 }
@@ -29,8 +32,6 @@ pub struct SliceCardView {
     /// The grant on the grants page. It is read when the row is first seen: turn numbers continue
     /// from it.
     pub published: Grant,
-    /// The engine time on this card of processes whose slots are free again.
-    pub departed_ns: u64,
     /// The processes whose slots are taken, in any order.
     pub processes: Vec<ProcessView>,
 }
@@ -42,12 +43,8 @@ pub struct ProcessView {
     pub slot: u16,
     /// Identifies the process: another one in the same slot has another number.
     pub id: u64,
-    /// Its state.
-    pub state: State,
-    /// The turn that it had seen when it wrote its state.
-    pub turn: u32,
-    /// Its engine time so far.
-    pub used_ns: u64,
+    /// What it does.
+    pub report: Report,
     /// When its meter last checked its work. A time in the future counts as now.
     pub active_at: u64,
     /// Whether it is dead: its lock is free.

@@ -23,6 +23,8 @@ pub struct Settings {
     pub devices: Option<PathBuf>,
     /// `CUDA_VISIBLE_DEVICES`, as the real driver reads it.
     pub visible_devices: Option<String>,
+    /// `CUDA_LAUNCH_BLOCKING=1`: a launch returns when its kernel has ended.
+    pub is_launch_blocking: bool,
 }
 
 impl Settings {
@@ -38,6 +40,7 @@ impl Settings {
             has_virtual_clock: read("STUB_GPU_CLOCK").is_some_and(|value| value == "virtual"),
             devices: std::env::var_os("STUB_GPU_DEVICES").map(PathBuf::from),
             visible_devices: read("CUDA_VISIBLE_DEVICES"),
+            is_launch_blocking: read("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
         }
     }
 

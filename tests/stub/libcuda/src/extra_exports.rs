@@ -4,13 +4,14 @@
 //! VDPAU. There is no profiler and no graphics: starting and stopping the profiler succeeds, the
 //! other functions are not supported. They read no argument, so they declare none.
 //!
-//! Two more exports are the stub's own: tests and the stub's NVML read the in-process engine
-//! through them.
+//! Three more exports are the stub's own: tests and the stub's NVML read the in-process engine
+//! through them, and a program's host code takes part in collectives.
 
 use crate::context::current;
+use crate::launch;
 use crate::process::driver;
 use core::ffi::c_char;
-use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUresult};
+use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUfunction, CUresult};
 
 /// The result of the function of this name.
 fn result(name: &str) -> CUresult {
@@ -80,5 +81,16 @@ pub unsafe extern "C" fn stub_card_usage(
             true
         }
         None => false,
+    }
+}
+
+/// The host arrives at a collective of streams (`…_meets2_streams`), as if it were one of them. This
+/// is how a kernel spins until the host sets a flag: no launch and no other call of the driver, so a
+/// library between program and driver does not notice it. It does not wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn stub_arrive(function: CUfunction) -> CUresult {
+    match launch::arrive(function) {
+        Ok(()) => CUDA_SUCCESS,
+        Err(error) => error,
     }
 }

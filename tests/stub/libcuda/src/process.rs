@@ -55,6 +55,8 @@ pub struct Driver {
     pub graphs: Mutex<Graphs>,
     pub captures: Captures,
     pub clock: Box<dyn Clock>,
+    /// Whether a launch returns when its kernel has ended.
+    pub is_launch_blocking: bool,
     pub contexts: Slab<Context>,
     /// By device ordinal.
     pub primaries: Vec<Mutex<Primary>>,
@@ -225,6 +227,7 @@ impl Driver {
             } else {
                 Box::new(RealClock)
             },
+            is_launch_blocking: settings.is_launch_blocking,
             contexts: Slab::new(),
             streams: Slab::new(),
             events: Slab::new(),

@@ -65,7 +65,7 @@ pub fn alone<F: Fn()>(environment: &[(&str, &str)], body: F) {
     for name in names.filter(|name| name.to_string_lossy().starts_with("STUB_GPU_")) {
         process.env_remove(name);
     }
-    process.env_remove("CUDA_VISIBLE_DEVICES").env(ALONE, name);
+    process.env_remove("CUDA_VISIBLE_DEVICES").env_remove("CUDA_LAUNCH_BLOCKING").env(ALONE, name);
     let output = process.envs(environment.iter().copied()).output().expect("own program");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -68,6 +68,9 @@ extern "C" fn launch_kernel_ex(
 pub(super) enum By {
     Arguments,
     Config,
+    /// The forms in which NULL means the thread's own stream.
+    ArgumentsOfThread,
+    ConfigOfThread,
 }
 
 /// Makes a launch. Returns the streams and kinds that have arrived at the driver; all other
@@ -88,13 +91,23 @@ pub(super) fn launch(by: By, (function, grid): Kind, stream: usize) -> Vec<(usiz
         attrs: null_mut(),
         numAttrs: 0,
     };
+    let with_arguments = match by {
+        By::ArgumentsOfThread => exports::cuLaunchKernel_ptsz,
+        _ => exports::cuLaunchKernel,
+    };
+    let with_config = match by {
+        By::ConfigOfThread => exports::cuLaunchKernelEx_ptsz,
+        _ => exports::cuLaunchKernelEx,
+    };
     // SAFETY: the driver of this file reads nothing but its arguments and this configuration.
     let result = unsafe {
         match by {
-            By::Arguments => exports::cuLaunchKernel(
+            By::Arguments | By::ArgumentsOfThread => with_arguments(
                 function, x, y, z, block_x, block_y, block_z, SHARED, stream, PARAMETERS, EXTRA,
             ),
-            By::Config => exports::cuLaunchKernelEx(&raw const config, function, PARAMETERS, EXTRA),
+            By::Config | By::ConfigOfThread => {
+                with_config(&raw const config, function, PARAMETERS, EXTRA)
+            }
         }
     };
     assert_eq!(result, CUDA_SUCCESS);
@@ -114,6 +127,8 @@ pub(super) fn install() {
     for (symbol, real) in [
         (Symbol::cuLaunchKernel, launch_kernel as *const () as usize),
         (Symbol::cuLaunchKernelEx, launch_kernel_ex as *const () as usize),
+        (Symbol::cuLaunchKernel_ptsz, launch_kernel as *const () as usize),
+        (Symbol::cuLaunchKernelEx_ptsz, launch_kernel_ex as *const () as usize),
     ] {
         #[allow(clippy::indexing_slicing)] // there is one per symbol
         REAL[symbol as usize].store(real, Ordering::Relaxed);

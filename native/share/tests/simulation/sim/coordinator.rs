@@ -59,8 +59,9 @@ impl Machine {
                     .filter(|lane| lane.slice == key && lane.row == r && lane.started);
                 let processes = lanes.map(|lane| {
                     let mut view = lane.view;
-                    if view.state == State::Running && !lane.stopped && !view.dead {
+                    if view.report.state == State::Running && !lane.stopped && !view.dead {
                         view.active_at = self.now;
+                        view.report.is_stalled = self.now >= lane.progressed_at + lane.patience();
                     }
                     view
                 });
@@ -68,11 +69,10 @@ impl Machine {
                     card: *card as u64,
                     regime: *regime,
                     published: slice.grants[r],
-                    departed_ns: 0,
                     processes: processes.collect(),
                 }
             });
-            SliceView { key: key as u64, rows: rows.collect() }
+            SliceView { key: key as u64, gang: slice.gang, rows: rows.collect() }
         });
         View { slices: slices.collect() }
     }

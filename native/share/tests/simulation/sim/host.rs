@@ -27,6 +27,7 @@ impl Machine {
         loop {
             let now = self.now;
             let is_regulated = self.is_regulated(lane);
+            let depth = self.grant(lane).depth;
             let it = &mut self.lanes[lane];
             if let Some(Action::SleepUntil(time)) = it.action
                 && time > now
@@ -52,12 +53,12 @@ impl Machine {
                 }
                 Action::Launch(launches) => {
                     it.wanted.get_or_insert(now);
-                    if it.is_full(is_regulated) {
+                    if it.is_full(is_regulated, depth) {
                         it.host = Host::Full;
                         it.action = Some(Action::Launch(launches));
                         return;
                     }
-                    if !self.may_launch(lane) {
+                    if !self.may_launch(lane, &launches) {
                         self.lanes[lane].host = Host::Waits;
                         self.lanes[lane].action = Some(Action::Launch(launches));
                         return;
@@ -68,7 +69,7 @@ impl Machine {
         }
     }
 
-    fn may_launch(&mut self, lane: usize) -> bool {
+    fn may_launch(&mut self, lane: usize, launches: &[Launch]) -> bool {
         if !self.is_regulated(lane) {
             return true;
         }
@@ -76,12 +77,13 @@ impl Machine {
         let regime = self.slices[self.lanes[lane].slice].rows[self.lanes[lane].row].1;
         let members = self.lanes.iter().filter(|other| {
             let same = other.slice == self.lanes[lane].slice && other.card == self.lanes[lane].card;
-            same && !other.view.dead && other.view.state != State::Idle
+            same && !other.view.dead && other.view.report.state != State::Idle
         });
         let members = members.count() as u32;
         let now = self.now;
         let it = &mut self.lanes[lane];
-        match it.admit(now, &grant, regime, members) {
+        let predicted = launches.iter().map(|launch| launch.ns).sum();
+        match it.admit(now, predicted, &grant, regime, members) {
             Admission::Go => true,
             Admission::Wait(until) => {
                 let state = if it.in_flight.is_empty() { State::Waiting } else { State::Running };
@@ -125,7 +127,8 @@ impl Machine {
 
     pub(super) fn meter(&mut self, lane: usize) {
         self.lanes[lane].meter(self.now);
-        if self.lanes[lane].host == Host::Full {
+        let it = &self.lanes[lane];
+        if it.host == Host::Full || it.host == Host::Waits && !it.in_flight.is_empty() {
             self.host(lane);
         }
         if !self.is_regulated(lane) {
@@ -150,7 +153,7 @@ impl Machine {
         let grant = self.grant(lane);
         let it = &mut self.lanes[lane];
         let idle = it.in_flight.is_empty() && it.host != Host::Waits;
-        if idle && it.view.state != State::Idle && it.report(State::Idle, &grant) {
+        if idle && it.view.report.state != State::Idle && it.report(State::Idle, &grant) {
             self.wake(self.now);
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use hami_share::limiter::{Bucket, Busy, fits};
-use hami_share::turns::{ProcessView, State};
+use hami_share::turns::{DEPTH_NS, ProcessView, Report, State};
 use hami_share::{Grant, Holder, Kind, Mode, Regime};
 
-use super::MS;
 use super::program::{Action, Launch, Running};
+use super::{MS, US};
 
-/// The interposer's: launches in flight at most.
-const IN_FLIGHT: usize = 2;
+/// The interposer's: how long after its turn a process waits for the coordinator.
+const LATE_NS: u64 = 500 * US;
 
 /// A program that needs no permission launches until this much is queued.
 const QUEUE_NS: u64 = 500 * MS;
@@ -51,6 +51,10 @@ pub struct Lane {
     /// When it requested its first launch, and when it launched.
     pub wanted: Option<u64>,
     pub launched: Option<u64>,
+    /// The time of the launch that waits for a turn, or 0.
+    pub needs_ns: u64,
+    /// When a batch last ended, or began on an idle card.
+    pub progressed_at: u64,
     bucket: Bucket,
     busy: Busy,
 }
@@ -78,13 +82,24 @@ impl Lane {
             retry_at: 0,
             wanted: None,
             launched: None,
+            needs_ns: 0,
+            progressed_at: 0,
             bucket: Bucket::new(0),
             busy: Busy::new(),
         }
     }
 
-    /// `members`: how many processes of the slice are active on the card.
-    pub fn admit(&mut self, now: u64, grant: &Grant, regime: Regime, members: u32) -> Admission {
+    /// Whether a batch of this length may begin. `members`: how many processes of the slice are
+    /// active on the card.
+    pub fn admit(
+        &mut self,
+        now: u64,
+        predicted: u64,
+        grant: &Grant,
+        regime: Regime,
+        members: u32,
+    ) -> Admission {
+        self.needs_ns = 0;
         let mine = match grant.holder {
             Holder::All => true,
             Holder::Slot(slot) => slot == self.view.slot,
@@ -92,10 +107,20 @@ impl Lane {
         };
         let limited = (1..100).contains(&regime.share);
         let rate = match grant.kind {
-            Kind::Turn if mine && fits(now, self.in_flight_ns(), grant.until) => {
+            Kind::Turn if mine && fits(now, self.in_flight_ns(), predicted, grant.until) => {
                 return Admission::Go;
             }
-            Kind::Turn => return Admission::Wait(None),
+            // The coordinator is late.
+            Kind::Turn if mine && now >= grant.until + LATE_NS && self.in_flight.is_empty() => {
+                return Admission::Go;
+            }
+            Kind::Turn => {
+                self.needs_ns = predicted;
+                if mine && self.in_flight.is_empty() {
+                    return Admission::Wait(Some(grant.until.max(now) + LATE_NS));
+                }
+                return Admission::Wait(None);
+            }
             Kind::Alone if !mine => return Admission::Wait(None),
             Kind::Alone if !limited || regime.mode == Mode::Soft => return Admission::Go,
             Kind::Alone => regime.share * 10_000,
@@ -103,7 +128,7 @@ impl Lane {
             Kind::Own => regime.share * 10_000 / members.max(1),
         };
         self.bucket.set_rate(now, rate);
-        if self.bucket.balance(now) > 0 {
+        if self.bucket.balance(now) > self.in_flight_ns() as i64 {
             Admission::Go
         } else {
             Admission::Wait(self.bucket.positive_at(now))
@@ -112,18 +137,21 @@ impl Lane {
 
     /// Writes the state. True if the coordinator must be woken.
     pub fn report(&mut self, state: State, grant: &Grant) -> bool {
-        let before = (self.view.state, self.view.turn);
-        self.view.state = state;
-        self.view.turn = grant.turn;
-        let quiet = before.0 == State::Running && state == State::Idle && grant.kind != Kind::Turn;
-        before != (state, grant.turn) && !quiet
+        let before = self.view.report;
+        let report = Report { turn: grant.turn, state, is_stalled: false, needs_ns: self.needs_ns };
+        self.view.report = report;
+        let quiet =
+            before.state == State::Running && state == State::Idle && grant.kind != Kind::Turn;
+        before != report && !quiet
     }
 
     pub fn launch(&mut self, now: u64, launches: &[Launch], metered: bool) {
         let kernels = launches.len();
         if self.in_flight.is_empty() {
             self.bucket.set_unbilled(now, Some(now));
+            self.progressed_at = now;
         }
+        self.needs_ns = 0;
         let predicted = launches.iter().map(|launch| launch.ns).sum();
         self.in_flight.push_back(Batch { kernels, predicted, began: u64::MAX, ended: 0, metered });
     }
@@ -144,10 +172,10 @@ impl Lane {
         while self.in_flight.front().is_some_and(|batch| batch.kernels == 0)
             && let Some(batch) = self.in_flight.pop_front()
         {
+            self.progressed_at = now;
             if batch.metered {
                 let open = self.in_flight.front().map_or(u64::MAX, |batch| batch.began);
                 let used = self.busy.add(batch.began, batch.ended, open);
-                self.view.used_ns += used;
                 self.bucket.debit(now, used);
             }
         }
@@ -155,12 +183,18 @@ impl Lane {
     }
 
     /// Whether enough work is in flight.
-    pub fn is_full(&self, is_regulated: bool) -> bool {
+    pub fn is_full(&self, is_regulated: bool, depth: u64) -> bool {
         if is_regulated {
-            self.in_flight.len() >= IN_FLIGHT
+            let depth = if depth == 0 { DEPTH_NS } else { depth };
+            self.in_flight.len() >= 2 && self.in_flight_ns() >= depth
         } else {
             self.in_flight_ns() >= QUEUE_NS
         }
+    }
+
+    /// How long the process expects to see no progress.
+    pub fn patience(&self) -> u64 {
+        self.in_flight.front().map_or(0, |batch| batch.predicted).max(10 * MS)
     }
 
     fn in_flight_ns(&self) -> u64 {

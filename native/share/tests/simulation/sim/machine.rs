@@ -13,7 +13,7 @@ use super::{MS, Prng, S, US};
 
 pub const LATE_NS: u64 = 60 * US;
 const METER_NS: u64 = 50 * US;
-pub const GIVE_UP_NS: u64 = 300 * US;
+pub const GIVE_UP_NS: u64 = 50 * US;
 pub const SILENCE_NS: u64 = 50 * MS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,7 @@ pub enum Spec {
 pub struct Slice {
     pub rows: Vec<(usize, Regime)>,
     pub grants: Vec<Grant>,
+    pub gang: Option<u128>,
     pub regulated: bool,
 }
 
@@ -98,7 +99,7 @@ impl Machine {
     /// A slice with a row for each of these cards.
     pub fn slice(&mut self, rows: &[(usize, Regime)]) -> usize {
         let grants = vec![Grant::default(); rows.len()];
-        self.slices.push(Slice { rows: rows.to_vec(), grants, regulated: false });
+        self.slices.push(Slice { rows: rows.to_vec(), grants, gang: None, regulated: false });
         self.slices.len() - 1
     }
 

@@ -1,6 +1,6 @@
 //! The simulated programs.
 
-use hami_share::limiter::batch_size;
+use hami_share::limiter::{BATCH_NS, batch_size};
 
 /// A kind of work.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Running {
             Program::Saturate(kernels) => {
                 let ns = kernels[self.launched % kernels.len()];
                 self.launched += 1;
-                batch(ns, batch_size(Some(ns)))
+                batch(ns, batch_size(Some(ns), BATCH_NS))
             }
             Program::Sync { kernel, gap } => match self.step % 3 {
                 1 => batch(*kernel, 1),
@@ -82,7 +82,7 @@ impl Running {
             Program::Long { .. } => batch(1_000_000, 2),
             Program::Meet { ns, group, members } => {
                 let ns = *ns;
-                let launches = (0..batch_size(Some(ns))).map(|_| {
+                let launches = (0..batch_size(Some(ns), BATCH_NS)).map(|_| {
                     self.launched += 1;
                     Launch { ns, meets: Some(((*group << 32) + self.launched as u64, *members)) }
                 });

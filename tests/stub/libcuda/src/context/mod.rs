@@ -41,6 +41,8 @@ pub struct Context {
     pub legacy: Lane,
     /// The per-thread default streams.
     pub threads: [Lane; THREAD_STREAMS],
+    /// The host's part in collectives (`stub_arrive`).
+    pub host: Lane,
     /// The pending work of all its streams.
     pub backlog: Backlog,
 }
@@ -61,6 +63,7 @@ impl Default for Context {
             shared_config: AtomicU32::new(0),
             legacy: Lane::default(),
             threads: std::array::from_fn(|_| Lane::default()),
+            host: Lane::default(),
             backlog: Backlog::default(),
         }
     }

@@ -9,7 +9,7 @@ use crate::Answer;
 use crate::boundary::is_counting;
 use crate::boundary::{Host, In};
 use crate::capture::take::{self, LaunchOptions};
-use crate::context::Context;
+use crate::context::{Context, current};
 use crate::module::function::{self, Function};
 use crate::process::Driver;
 use crate::stream::work::{self, Lane, Mark, Work};
@@ -96,6 +96,14 @@ pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kern
     work::submit(driver, context, lane, kernel.work(driver, context.card()))
 }
 
+/// The host's part in a collective of streams, in the current context.
+pub fn arrive(function: CUfunction) -> Answer {
+    let (driver, context, _) = current()?;
+    let kernel = check(driver, function, &Shape { grid: [1; 3], block: [1; 3], shared: 0 })?;
+    enqueue_in(driver, context, &context.host, &kernel);
+    Ok(())
+}
+
 /// Checks a launch and submits it. All launches of a program come through here.
 pub fn launch(
     function: CUfunction,
@@ -117,6 +125,9 @@ pub fn launch(
 fn launch_shown(kernel: &Kernel, on: CUstream) -> Answer {
     let (driver, queue) = stream::resolve(on)?;
     enqueue(driver, queue, kernel);
+    if driver.is_launch_blocking {
+        queue.wait(driver);
+    }
     Ok(())
 }
 

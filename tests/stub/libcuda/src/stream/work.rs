@@ -178,9 +178,9 @@ pub fn wait_for_all(driver: &Driver, context: &Context) {
     }
 }
 
-/// Ends all default streams of a context in which everything is done.
+/// Ends all lanes of a context that no stream has, when everything in them is done.
 pub fn end_all(driver: &Driver, context: &Context) {
-    for lane in context.threads.iter().chain([&context.legacy]) {
+    for lane in context.threads.iter().chain([&context.legacy, &context.host]) {
         end(driver, context, lane);
     }
     context.backlog.reset();
@@ -234,16 +234,31 @@ impl Queue {
         }
     }
 
-    /// Whether everything that new work here would wait for is done.
-    #[inline]
+    /// Whether everything that new work here would wait for is done. A query adds nothing to the
+    /// stream.
     pub fn is_done(self, driver: &Driver) -> bool {
-        let tail = self.tail(driver);
-        if tail.is_none() {
+        let (context, lane) = (self.context().0, self.lane());
+        if !context.backlog.has_any() {
             return true;
         }
-        let status = status_of(driver, tail);
-        self.lane().note_done(Mark::new(tail.lane(), status.lane_done));
+        let others: Vec<Mark> = {
+            let known = lock(&context.backlog.known);
+            match self {
+                Self::Legacy(..) => {
+                    let ahead = known.lanes.values().filter(|end| end.is_ahead);
+                    ahead.map(|end| end.last).collect()
+                }
+                _ if self.is_blocking() => vec![known.legacy],
+                _ => Vec::new(),
+            }
+        };
+        let last = lane.last();
+        let status = status_of(driver, last);
+        if !last.is_none() {
+            lane.note_done(Mark::new(last.lane(), status.lane_done));
+        }
         matches!(status.progress, Progress::Done(_))
+            && others.into_iter().all(|mark| is_done(driver, mark))
     }
 
     /// Waits for everything that new work here would wait for.

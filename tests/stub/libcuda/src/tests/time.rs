@@ -97,6 +97,42 @@ fn the_default_stream_comes_behind_blocking_streams_and_before_them() {
 }
 
 #[test]
+fn a_kernel_spins_until_the_host_arrives() {
+    alone(ENVIRONMENT, || {
+        start();
+        let (first, second) = (stream(CU_STREAM_NON_BLOCKING), stream(CU_STREAM_NON_BLOCKING));
+        let gate = kernel(c"gate_1000us_meets2_streams");
+        for round in 1..=2 {
+            launch(gate, first);
+            launch(kernel(c"anything"), first);
+            launch(kernel(c"slow"), second);
+            ok!(cuStreamSynchronize(second));
+            fails!(CUDA_ERROR_NOT_READY, cuStreamQuery(first));
+            assert_eq!(crate::extra_exports::stub_arrive(gate), CUDA_SUCCESS);
+            assert_eq!(now(), 7 * round - 2, "arriving waits for nothing");
+            ok!(cuStreamSynchronize(first));
+            assert_eq!(now(), 7 * round);
+        }
+        ok!(cuCtxSynchronize());
+        assert_eq!(now(), 14);
+    });
+}
+
+#[test]
+fn launches_wait_for_their_kernels_where_the_environment_says_so() {
+    let environment = [ENVIRONMENT, &[("CUDA_LAUNCH_BLOCKING", "1")]].concat();
+    alone(&environment, || {
+        start();
+        let (first, second) = (stream(CU_STREAM_NON_BLOCKING), stream(0));
+        launch(kernel(c"slow"), first);
+        assert_eq!(now(), 5);
+        launch(kernel(c"slow"), second);
+        launch(kernel(c"anything"), null_mut());
+        assert_eq!(now(), 11);
+    });
+}
+
+#[test]
 fn null_is_the_threads_own_stream_where_the_name_says_so() {
     alone(ENVIRONMENT, || {
         start();

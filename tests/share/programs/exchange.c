@@ -1,0 +1,22 @@
+// build: -ldl
+/* exchange US KERNELS: launches kernels of US microseconds that wait for the same launch of another process, as
+ * ranks of a job on one card do; KERNELS of them for each round, and waits for the card. It never ends. */
+#include "plain.h"
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "exchange: US KERNELS\n");
+        return 2;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "exchange_%sus_meets2", argv[1]);
+    open_driver();
+    use_card(0);
+    handle function = kernel(name), stream = new_stream();
+    for (;;) {
+        for (int i = 0; i < atoi(argv[2]); i++)
+            launch(function, 1, stream);
+        DO(cuStreamSynchronize, stream);
+    }
+}

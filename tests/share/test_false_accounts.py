@@ -1,0 +1,69 @@
+"""A program that writes false things into its own account harms no other, and gains nothing.
+
+The account is the tenant's own file. What it says of the tenant's work and engine time is a hint
+for the coordinator, at most.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from share import workloads as w
+from share.variants import MODES, TORTURE, Mode
+from support.engine_time import Played
+from support.world import Container, Event, Program, World
+
+Worlds = Callable[..., World]
+
+#: What is compared are all windows of so many seconds.
+_WINDOW, _SECONDS = 10.0, 12.0
+
+#: Points that others may lose, and that a liar may gain.
+_LOSS, _GAIN = 3.0, 2.0
+
+_LIES = ("waits", "runs", "idle", "wants", "all", "unused")
+
+#: Microseconds of its kernels; 0: it has none.
+_KERNELS = (0, 500, 100_000)
+
+_SOME = [
+    ("waits", 0, 50, "soft"),
+    ("wants", 0, 80, "hard"),
+    ("unused", 500, 50, "hard"),
+    ("idle", 100_000, 80, "soft"),
+]
+_ALL = [(*one, mode) for one in product(_LIES, _KERNELS, (80, 50)) for mode in MODES]
+
+
+def _windows(played: Played, name: str) -> list[float]:
+    begins = range(int(_SECONDS - _WINDOW) + 1)
+    return [played.share(name, begin, begin + _WINDOW) for begin in begins]
+
+
+@pytest.mark.parametrize(
+    ("lie", "us", "honest", "mode"),
+    [*_SOME, *(pytest.param(*one, marks=TORTURE) for one in _ALL if one not in _SOME)],
+)
+def test_an_honest_trainer_beside_a_liar(
+    world: Worlds, lie: str, us: int, honest: int, mode: Mode
+) -> None:
+    containers = [
+        Container("liar", [Program((_SECONDS, lie, us), name="liar")], 100 - honest, mode),
+        Container("honest", [w.ASYNC_500US.program], honest, mode),
+    ]
+    played = world().play(containers, _SECONDS)
+    assert played.said["liar"][0], "the liar had to be killed"
+    assert min(_windows(played, "honest")) >= honest - _LOSS
+    assert max(_windows(played, "liar")) <= 100 - honest + _GAIN
+
+
+@pytest.mark.parametrize("us", [500, pytest.param(100_000, marks=TORTURE)])
+def test_a_liar_alone(world: Worlds, us: int) -> None:
+    """What it says of its engine time does not raise its share either."""
+    liar = Container("liar", [Program((_SECONDS, "unused", us), name="liar")], 30)
+    played = world().play([liar], _SECONDS, [Event(_SECONDS - 1, "look", "liar")])
+    assert max(_windows(played, "liar")) <= 30 + _GAIN
+    # Else the test would be about nothing.
+    assert played.busy("liar") > 1.0
+    assert played.looks["liar"][0]["used_ns"][0] < 0.2e9

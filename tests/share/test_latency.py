@@ -1,0 +1,88 @@
+"""Programs that do not always have work for the card, and how soon the card is theirs when they do.
+
+An interactive program launches little, waits, and pauses. What it does not use of its share is not
+kept from it later, and its neighbours must not hold the card when it comes back.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+
+from share import workloads as w
+from share.interactive import DECODE, SECONDS, p95_ms, server, step_ms, without_us
+from share.variants import TORTURE, varied
+from share.workloads import Workload
+from support.world import Container, World
+
+Worlds = Callable[..., World]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "count"),
+    varied([(w.ASYNC_500US, 1)], (w.ASYNC_50US, w.ASYNC_500US), (1, 2, 3)),
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_short_steps_beside_trainers(world: Worlds, trainer: Workload, count: int) -> None:
+    """Steps take 1.35 times as long as without us at most, and little of the card is lost."""
+    share = 100 // (count + 1)
+    trainers = [
+        Container(f"trainer{index}", [trainer.program], share, "soft") for index in range(count)
+    ]
+    containers = [Container("decode", [DECODE.program], share, "soft"), *trainers]
+    bare = world().play(without_us(containers), SECONDS)
+    held = world().play(containers, SECONDS)
+    assert step_ms(held.said["decode"][0]) <= 1.35 * step_ms(bare.said["decode"][0])
+    assert held.share("decode") >= 2 / 3 * share
+    assert sum(held.share(one.name) for one in containers) >= 88
+
+
+def test_short_steps_of_a_high_priority_beside_a_trainer(world: Worlds) -> None:
+    containers = [
+        Container("decode", [DECODE.program], 50, "soft", "high"),
+        Container("trainer", [w.ASYNC_500US.program], 50, "soft"),
+    ]
+    bare = world().play(without_us(containers), SECONDS)
+    held = world().play(containers, SECONDS)
+    assert step_ms(held.said["decode"][0]) <= 1.2 * step_ms(bare.said["decode"][0])
+    assert sum(held.share(one.name) for one in containers) >= 88
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(2, marks=TORTURE)])
+def test_programs_with_short_steps_beside_each_other(world: Worlds, count: int) -> None:
+    """Together they have more work than the card can do, and each pauses often."""
+    share = 100 // count
+    containers = [
+        Container(f"decode{index}", [DECODE.program], share, "soft") for index in range(count)
+    ]
+    played = world().play(containers, SECONDS)
+    parts = [played.share(one.name) for one in containers]
+    assert sum(parts) >= 86
+    assert min(parts) >= 0.8 * share
+
+
+@pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=TORTURE)])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=TORTURE) for seed in range(2, 9))])
+def test_a_server_alone_with_requests_below_its_share(
+    world: Worlds, seed: int, mode: Literal["hard", "soft"]
+) -> None:
+    """Requests that arrive in a crowd are paid by the quiet time before them."""
+    seconds = 60.0
+    alone = Container("server", [server(seconds, seed)], 50, mode)
+    bare = world().play(without_us([alone]), seconds)
+    held = world().play([alone], seconds)
+    assert p95_ms(held.said["server"][0]) <= 2 * p95_ms(bare.said["server"][0])
+    assert held.busy("server", 0.0, 100.0) == pytest.approx(bare.busy("server", 0.0, 100.0))
+
+
+@pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=TORTURE)])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=TORTURE) for seed in range(3, 9))])
+def test_a_server_beside_a_trainer(world: Worlds, seed: int, mode: Literal["hard", "soft"]) -> None:
+    containers = [
+        Container("server", [server(SECONDS, seed)], 50, mode),
+        Container("trainer", [w.ASYNC_500US.program], 50, mode),
+    ]
+    bare = world().play(without_us(containers), SECONDS)
+    held = world().play(containers, SECONDS)
+    assert p95_ms(held.said["server"][0]) <= 0.5 * p95_ms(bare.said["server"][0])
+    assert held.share("trainer") >= 48

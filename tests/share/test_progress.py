@@ -1,0 +1,240 @@
+"""Programs whose kernels wait for later launches end under every share.
+
+A kernel may spin until a later launch of its own process runs, or until the host sets a flag behind
+later launches: blocking kernels of benchmarks and of PyTorch, grids that exchange data between
+streams. Such a launch must be made although its process has used up its share, else the program
+hangs. What is let through so is engine time that the program owes, as every other.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import pytest
+
+from share import workloads as w
+from share.variants import MODES, TORTURE, Mode, varied
+from support.engine_time import Played
+from support.world import Container, Program, World
+
+Worlds = Callable[..., World]
+
+Company = Literal["alone", "beside one", "beside three"]
+
+_COMPANY: Sequence[Company] = get_args(Company)
+
+#: Seconds of the world after which nobody ends a program by force yet.
+_SHORTEST = 2.0
+
+
+def _containers(program: Program, share: int, mode: Mode, company: Company) -> list[Container]:
+    """The program under its share, and neighbours under the rest that always want more."""
+    count = {"alone": 0, "beside one": 1, "beside three": 3}[company]
+    rest = [max(1, (100 - share) // count)] * count if count else []
+    neighbours = [
+        Container(f"busy{index}", [w.ASYNC_500US.program], part, mode)
+        for index, part in enumerate(rest)
+    ]
+    return [Container("waiting", [program], share, mode), *neighbours]
+
+
+def _play(world: World, containers: Sequence[Container], work: float) -> Played:
+    """``work``: about the seconds of engine time that the first container's program needs.
+
+    Its neighbours run for about as long as it may take.
+    """
+    share = containers[0].share
+    assert share is not None
+    return world.play(containers, round(max(_SHORTEST, 3 * 100 * work / share + 1), 2))
+
+
+def _assert_ended(played: Played, rounds: int, share: int) -> None:
+    """It is slowed down by its share and no more; the time that its kernels spin is its own."""
+    (said,) = played.said["waiting"]
+    assert said, "it never came to its end"
+    assert said["completed"] == rounds
+    elapsed = said["elapsed_ns"] / 1e9
+    used = played.busy("waiting", 0.0, elapsed + 1.0)
+    assert elapsed <= 3 * 100 * used / share + 1.0, f"{elapsed} s for {used} s of the engine"
+
+
+@pytest.mark.parametrize(
+    ("how", "threads", "behind", "share", "mode", "company"),
+    varied(
+        [
+            ("launch", 1, 1, 50, "hard", "alone"),
+            ("launch", 1, 40, 10, "hard", "beside one"),
+            ("launch", 8, 4, 50, "soft", "beside one"),
+            ("launch", 2, 4, 1, "hard", "alone"),
+            ("host", 1, 1, 50, "hard", "alone"),
+            ("host", 1, 200, 30, "hard", "alone"),
+            ("host", 8, 40, 30, "hard", "beside one"),
+            ("host", 4, 4, 99, "soft", "beside one"),
+        ],
+        ("launch", "host"),
+        (1, 2, 8),
+        (1, 40),
+        (1, 10, 50, 99),
+        MODES,
+        _COMPANY,
+    ),
+)
+def test_a_kernel_that_spins_until_it_is_opened(
+    world: Worlds,
+    *,
+    how: str,
+    threads: int,
+    behind: int,
+    share: int,
+    mode: Mode,
+    company: Company,
+) -> None:
+    """Its thread opens it only after further launches behind it."""
+    rounds, us = 3, 500
+    gates = Program((rounds, threads, us, behind, how), name="gates")
+    # Kernels of several threads run beside each other.
+    work = rounds * behind * us / 1e6
+    played = _play(world(), _containers(gates, share, mode, company), work)
+    _assert_ended(played, rounds * threads, share)
+
+
+@pytest.mark.parametrize(
+    ("us", "behind", "share", "mode"),
+    varied(
+        [(5_000, 40, 30, "hard"), (20, 400, 10, "hard")],
+        (20, 5_000),
+        (1, 40, 400),
+        (5, 30, 75),
+        MODES,
+    ),
+)
+@pytest.mark.parametrize("how", ["launch", "host"])
+def test_short_and_long_kernels_behind_one_that_spins(
+    world: Worlds, *, how: str, us: int, behind: int, share: int, mode: Mode
+) -> None:
+    rounds = 3
+    gates = Program((rounds, 1, us, behind, how), name="gates")
+    alone = _containers(gates, share, mode, "alone")
+    played = _play(world(), alone, rounds * behind * us / 1e6)
+    _assert_ended(played, rounds, share)
+
+
+@pytest.mark.parametrize(
+    ("streams", "share", "mode", "company"),
+    varied(
+        [
+            (17, 99, "hard", "alone"),
+            (17, 30, "hard", "beside one"),
+            (64, 50, "soft", "beside one"),
+            (256, 30, "hard", "alone"),
+        ],
+        (2, 16, 17, 64, 256),
+        (1, 10, 50, 99),
+        MODES,
+        _COMPANY,
+    ),
+)
+@pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
+def test_streams_whose_kernels_need_each_other(
+    world: Worlds, *, streams: int, us: int, share: int, mode: Mode, company: Company
+) -> None:
+    """None of the kernels ends before the last of them is launched."""
+    # The stub takes seconds for a stall of hundreds of streams.
+    rounds = 6 if streams <= 64 else 2
+    circle = Program((rounds, streams, us), name="circle")
+    played = _play(world(), _containers(circle, share, mode, company), rounds * us / 1e6)
+    _assert_ended(played, rounds, share)
+
+
+#: Microseconds between two launches: none, and more than a batch of ours stays open.
+_PAUSES = (0, 5_000)
+
+
+@pytest.mark.parametrize(
+    ("pause_us", "share", "mode", "company"),
+    varied(
+        [
+            (0, 50, "hard", "alone"),
+            (5_000, 50, "hard", "alone"),
+            (5_000, 30, "hard", "beside one"),
+            (5_000, 70, "soft", "beside one"),
+        ],
+        _PAUSES,
+        (1, 10, 50, 99),
+        MODES,
+        _COMPANY,
+    ),
+)
+@pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
+def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
+    world: Worlds, *, us: int, pause_us: int, share: int, mode: Mode, company: Company
+) -> None:
+    """An event in the NULL stream between the two launches would be a barrier between them."""
+    # The time of a kernel has to be known before its launches are metered together.
+    rounds = 60
+    program = Program((rounds, f"swap_{us}us_meets2_streams", pause_us), name="null_between")
+    work = rounds * (20 + us + pause_us) / 1e6
+    played = _play(world(), _containers(program, share, mode, company), work)
+    _assert_ended(played, rounds, share)
+
+
+@pytest.mark.parametrize(
+    ("share", "mode", "company"),
+    varied(
+        [(50, "hard", "alone"), (50, "hard", "beside one"), (50, "soft", "beside one")],
+        (10, 30, 50, 90, 99),
+        MODES,
+        _COMPANY,
+    ),
+)
+@pytest.mark.parametrize("us", [10_000, pytest.param(4_000, marks=TORTURE)])
+def test_kernels_of_blocking_streams_stay_beside_each_other(
+    world: Worlds, us: int, share: int, mode: Mode, company: Company
+) -> None:
+    """Two in two streams take the engine's time of one, as without us."""
+    rounds, pause_us = 60, 500
+    program = Program((rounds, f"beside_{us}us", pause_us), name="null_between")
+    work = rounds * (20 + us + pause_us) / 1e6
+    played = _play(world(), _containers(program, share, mode, company), work)
+    _assert_ended(played, rounds, share)
+    assert played.busy("waiting", 0.0, 1000.0) <= 1.1 * work
+
+
+@pytest.mark.parametrize(
+    ("how", "share", "company"),
+    varied(
+        [("launch", 10, "alone"), ("host", 30, "beside one")],
+        ("launch", "host"),
+        (10, 30, 60),
+        ("alone", "beside one"),
+    ),
+)
+def test_what_is_let_through_is_owed(world: Worlds, how: str, share: int, company: Company) -> None:
+    """A program does not exceed its share by kernels that wait for launches."""
+    rounds, us, behind = 100, 500, 8
+    gates = Program((rounds, 1, us, behind, how), name="gates")
+    work = rounds * behind * us / 1e6
+    played = _play(world(), _containers(gates, share, "hard", company), work)
+    _assert_ended(played, rounds, share)
+    elapsed = played.said["waiting"][0]["elapsed_ns"] / 1e9
+    used = played.busy("waiting", 0.0, elapsed + 1.0)
+    # The last round may not be paid yet.
+    assert used * (1 - 1 / rounds) <= 1.02 * share / 100 * elapsed + 0.02
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        Program((3, 8, 500, 40, "launch"), name="gates"),
+        Program((3, 8, 500, 40, "host"), name="gates"),
+        Program((6, 256, 500), name="circle"),
+        Program((60, "swap_500us_meets2_streams", 5_000), name="null_between"),
+    ],
+    ids=lambda program: f"{program.name}-{program.options[-1]}",
+)
+def test_without_us_they_end_too(world: Worlds, program: Program) -> None:
+    """Else the other tests would be about nothing."""
+    bare = Container("waiting", [program], bare=True)
+    beside = Container("busy", [w.ASYNC_500US.program], bare=True)
+    for containers in ([bare], [bare, beside]):
+        played = world().play(containers, _SHORTEST)
+        assert played.said["waiting"][0]["completed"] > 0

@@ -1,0 +1,57 @@
+"""Programs that rely on the depth of the driver's queue, and on kernels that overlap.
+
+The work that a program gets done under a share is compared with what it gets done without us. Less
+than the share of it is lost work, also where the engine is busy for as long as the share says.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from share.variants import MODES, Mode, varied
+from support.world import Container, Program, World
+
+Worlds = Callable[..., World]
+
+_SECONDS = 10.0
+
+
+@pytest.mark.parametrize(
+    ("queued_ms", "stall_ms", "share", "mode"),
+    varied(
+        [(100, 60, 90, "hard"), (100, 60, 99, "hard"), (100, 60, 90, "soft")],
+        (20, 100, 300),
+        (10, 60),
+        (10, 50, 90, 99),
+        MODES,
+    ),
+)
+def test_a_host_that_stalls_while_its_queue_runs(
+    world: Worlds, queued_ms: int, stall_ms: int, share: int, mode: Mode
+) -> None:
+    """Alone on the card, a program may queue as deep as without us."""
+    program = Program((_SECONDS, 500, queued_ms, stall_ms), name="stalls")
+    alone = Container("alone", [program], share, mode)
+    native = world().play([replace(alone, share=None, bare=True)], _SECONDS).share("alone")
+    played = world().play([alone], _SECONDS)
+    assert played.share("alone") >= 0.95 * min(share, native)
+    if mode == "hard":
+        assert played.share("alone") <= share + 1
+
+
+@pytest.mark.parametrize(
+    ("us", "streams", "share"),
+    varied([(500, 4, 40)], (100, 500), (2, 4, 8), (10, 40, 90)),
+)
+def test_a_pipeline_of_kernels_that_overlap(
+    world: Worlds, us: int, streams: int, share: int
+) -> None:
+    """Kernels of several streams run beside each other under a share too."""
+    seconds = 5.0
+    pipe = Container("alone", [Program((seconds, us, streams), name="pipe")], share)
+    bare = world().play([replace(pipe, share=None, bare=True)], seconds)
+    held = world().play([pipe], seconds)
+    done, native = (played.said["alone"][0]["completed"] for played in (held, bare))
+    assert done >= 0.9 * share / 100 * native
+    assert held.share("alone") <= share + 1
