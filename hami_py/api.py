@@ -87,6 +87,7 @@ def slice(
     devices: Sequence[str] = (),
     name: str | None = None,
     keep: bool = False,
+    gang: str | None = None,
 ) -> Slice:
     """Create a slice whose limits several programs can share.
 
@@ -113,17 +114,22 @@ def slice(
         name: its name, for ``hami ps`` and ``open_slice``: 1 to 63 letters and digits; after the
             first, ``_ . -`` are allowed too. The names of a user's slices are unique.
         keep: the slice remains when it is unused, until ``hami rm`` or ``remove_slice``.
+        gang: the name of its gang, with the characters of a name. All slices of this user on this
+            machine with the same gang get their turns at the same time, so that their kernels may
+            wait for each other. Slices on other machines are not waited for.
 
     Raises:
-        InvalidValue: a size, share, mode, priority or name is invalid. At creation: the name is in
-            use, or there are too many cards or nested slices.
+        InvalidValue: a size, share, mode, priority, name or gang is invalid. At creation: the name
+            is in use, or there are too many cards or nested slices.
         HamiError: at creation: no driver, no such card, or a slice cannot be created here.
     """
     limit_request = parse_arguments(gpumem, gpucores, mode, priority)
     if name is not None:
         check_name(name)
+    if gang is not None:
+        check_name(gang, "gang")
     chosen = parse_devices(devices)
-    request = prepare.SliceRequest(sys.orig_argv, limit_request, chosen, name, keep)
+    request = prepare.SliceRequest(sys.orig_argv, limit_request, chosen, name, keep, gang=gang)
     return Slice(name, lambda: prepare.open_new(config.read(), request))
 
 
@@ -179,6 +185,7 @@ def limit_this_process(
     mode: Mode | None = None,
     priority: Priority | None = None,
     devices: Sequence[str] = (),
+    gang: str | None = None,
 ) -> Limits:
     """Limit this process by restarting it, once, in a new slice.
 
@@ -198,6 +205,7 @@ def limit_this_process(
         mode: as for ``slice``.
         priority: as for ``slice``.
         devices: as for ``slice``.
+        gang: as for ``slice``.
 
     Returns:
         The effective limits of this process.
@@ -206,14 +214,17 @@ def limit_this_process(
         CannotRelaunch: a restart would not repeat what the process did: in an interactive
             interpreter or a Jupyter kernel, in a child process, or if the driver is loaded or other
             threads run.
-        InvalidValue: a size, share, mode or priority is invalid.
+        InvalidValue: a size, share, mode, priority or gang is invalid.
         HamiError: no driver, no such card, or a slice cannot be created here.
     """
     limit_request = parse_arguments(gpumem, gpucores, mode, priority)
+    if gang is not None:
+        check_name(gang, "gang")
     return relaunch(
         config.read(),
         limit_request,
         parse_devices(devices),
+        gang,
         lambda note: warnings.warn(note, stacklevel=4),
     )
 
@@ -230,6 +241,7 @@ def run(
     mode: Mode | None = None,
     priority: Priority | None = None,
     devices: Sequence[str] = (),
+    gang: str | None = None,
     env: Mapping[str, str] | None = None,
     **options: "Unpack[RunOptions]",
 ) -> subprocess.CompletedProcess[str]: ...
@@ -245,6 +257,7 @@ def run(
     mode: Mode | None = None,
     priority: Priority | None = None,
     devices: Sequence[str] = (),
+    gang: str | None = None,
     env: Mapping[str, str] | None = None,
     **options: "Unpack[RunOptions]",
 ) -> subprocess.CompletedProcess[str]: ...
@@ -258,6 +271,7 @@ def run(
     mode: Mode | None = None,
     priority: Priority | None = None,
     devices: Sequence[str] = (),
+    gang: str | None = None,
     env: Mapping[str, str] | None = None,
     **options: "Unpack[RunOptions]",
 ) -> subprocess.CompletedProcess[bytes]: ...
@@ -269,6 +283,7 @@ def run(
     mode: Mode | None = None,
     priority: Priority | None = None,
     devices: Sequence[str] = (),
+    gang: str | None = None,
     env: Mapping[str, str] | None = None,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
@@ -284,19 +299,22 @@ def run(
         mode: as for ``slice``.
         priority: as for ``slice``.
         devices: as for ``slice``.
+        gang: as for ``slice``.
         env: its environment without a slice; None = this process's.
         options: the other options of ``subprocess.run``.
 
     Raises:
-        InvalidValue: a size, share, mode or priority is invalid, or there are too many cards or
-            nested slices.
+        InvalidValue: a size, share, mode, priority or gang is invalid, or there are too many cards
+            or nested slices.
         HamiError: no driver, no such card, or a slice cannot be created here.
         Exception: as ``subprocess.run``.
     """
     limit_request = parse_arguments(gpumem, gpucores, mode, priority)
+    if gang is not None:
+        check_name(gang, "gang")
     settings = config.read()
     chosen = parse_devices(devices)
-    with prepare.prepared(settings, command, limit_request, chosen, env) as prepared:
+    with prepare.prepared(settings, command, limit_request, chosen, env, gang=gang) as prepared:
         for note in prepared.notes:
             warnings.warn(note, stacklevel=2)
         return subprocess.run(command, env=prepared.environment, **options)  # noqa: PLW1510

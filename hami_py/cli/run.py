@@ -53,6 +53,12 @@ class _Run(click.Command):
 @click.option("--name", metavar="NAME", help="A name for the slice, for `hami ps` and --join.")
 @click.option("--keep", is_flag=True, help="Keep the slice after the program, until `hami rm`.")
 @click.option(
+    "--gang",
+    metavar="NAME",
+    help="Give the GPU to all slices of this user with the same NAME at the same time, for programs"
+    " whose kernels wait for each other. Other machines are not waited for.",
+)
+@click.option(
     "--join",
     metavar="NAME|ID",
     help="Run in an existing slice, with its limits, instead of a new one.",
@@ -72,6 +78,7 @@ def run(
     devices: tuple[str, ...],
     name: str | None,
     keep: bool,
+    gang: str | None,
     join: str | None,
     strict: bool,
     command: tuple[str, ...],
@@ -91,12 +98,16 @@ def run(
         limit_request = parse_options(gpumem, gpucores, mode, priority)
         if name is not None:
             check_name(name)
+        if gang is not None:
+            check_name(gang, "gang")
         settings = config.read()
         if join is None:
-            ready = prepared(settings, command, limit_request, devices, name=name, keep=keep)
+            ready = prepared(
+                settings, command, limit_request, devices, name=name, keep=keep, gang=gang
+            )
         else:
             limits = {"gpumem": gpumem, "gpucores": gpucores, "mode": mode, "priority": priority}
-            _check_join(join, **limits, device=devices, name=name, keep=keep)
+            _check_join(join, **limits, device=devices, name=name, keep=keep, gang=gang)
             ready = joined(settings, join)
         with ready as slice_:
             for note in slice_.notes:

@@ -11,6 +11,7 @@ from hami_py.model.events import (
     SliceSnapshot,
     changes,
 )
+from hami_py.model.gangs import gang_of_namespace, gang_of_user
 from hami_py.model.limits import (
     MODES,
     PRIORITIES,
@@ -74,6 +75,8 @@ __all__ = [
     "check_name",
     "check_object_name",
     "find",
+    "gang_of_namespace",
+    "gang_of_user",
     "ineffective",
     "legible",
     "lowest",

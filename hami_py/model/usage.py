@@ -193,6 +193,7 @@ class SliceInfo:
         cards: its cards; empty if it is damaged.
         processes: its current processes, by pid.
         damage: what cannot be read, if it is damaged.
+        gang: the name of its gang; None = it has none.
     """
 
     id: str
@@ -205,3 +206,4 @@ class SliceInfo:
     cards: tuple[SliceCard, ...]
     processes: tuple[SliceProcess, ...]
     damage: str | None
+    gang: str | None = None

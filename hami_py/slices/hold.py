@@ -26,7 +26,7 @@ from typing import BinaryIO
 from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, GRANTS, LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
-from hami_py.model import CardLimit
+from hami_py.model import CardLimit, gang_of_user
 from hami_py.slices.processes import (
     Environments,
     nvml_namespace,
@@ -227,7 +227,8 @@ def _fill(
         )
         for row in limits
     ]
-    LimitsPage.create(directory / LIMITS, rows, nvml_namespace=nvml_namespace())
+    gang = None if record.gang is None else gang_of_user(os.geteuid(), record.gang)
+    LimitsPage.create(directory / LIMITS, rows, nvml_namespace=nvml_namespace(), gang=gang)
     Account.create(directory / ACCOUNT)
     GrantsPage.create(directory / GRANTS)
     file = _lock(directory, os.O_RDWR | os.O_CREAT | os.O_EXCL)

@@ -31,6 +31,7 @@ class SliceRequest:
         name: its name, which must be valid.
         keep: it remains until it is removed.
         relaunched: this process will restart itself in it.
+        gang: the name of its gang, which must be valid.
     """
 
     command: Command
@@ -39,6 +40,7 @@ class SliceRequest:
     name: str | None = None
     keep: bool = False
     relaunched: bool = False
+    gang: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         relaunched=request.relaunched,
         around=settings.slices,
         devices=planned.devices,
+        gang=request.gang,
     )
     held = create_held(settings.runtime_directory, planned.limits, record, planned.context_memory)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
@@ -193,6 +196,7 @@ def prepared(
     *,
     name: str | None = None,
     keep: bool = False,
+    gang: str | None = None,
 ) -> Iterator[Prepared]:
     """Create a slice within those that this process is in; it is removed at the end of the block.
 
@@ -204,11 +208,12 @@ def prepared(
         environment: the program's environment without a slice; None = this process's.
         name: the slice's name.
         keep: the slice remains after the block.
+        gang: the name of its gang.
 
     Raises:
         HamiError: as ``open_new``.
     """
-    opened = open_new(settings, SliceRequest(command, limits, devices, name, keep))
+    opened = open_new(settings, SliceRequest(command, limits, devices, name, keep, gang=gang))
     with _held(settings, opened, environment) as ready:
         yield ready
 

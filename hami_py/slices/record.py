@@ -35,6 +35,7 @@ class Record:
             no lock; the slice counts as held while the process runs.
         around: the slices around it, outermost first: its processes must be in those too.
         devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = unchanged.
+        gang: the name of its gang. The limits page has the gang itself.
     """
 
     pid: int
@@ -47,6 +48,7 @@ class Record:
     relaunched: bool = False
     around: tuple[str, ...] = ()
     devices: tuple[str, ...] | None = None
+    gang: str | None = None
 
     def is_of(self, pid: int) -> bool:
         """Whether this process restarted itself in the slice that it had created."""
@@ -69,6 +71,7 @@ def new_record(
     relaunched: bool = False,
     around: Sequence[Path] = (),
     devices: tuple[str, ...] | None = None,
+    gang: str | None = None,
 ) -> Record:
     """The record of a slice that this process creates now."""
     return Record(
@@ -82,6 +85,7 @@ def new_record(
         relaunched=relaunched,
         around=tuple(map(str, around)),
         devices=devices,
+        gang=gang,
     )
 
 
@@ -100,6 +104,8 @@ def read_record(directory: Path) -> Record | None:
             relaunched=_checked(found, "relaunched", bool),
             around=_texts(found, "around"),
             devices=None if found["devices"] is None else _texts(found, "devices"),
+            # A slice of an older version may have been kept.
+            gang=None if found.get("gang") is None else _checked(found, "gang", str),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -242,6 +242,7 @@ def _info(entry: _Entry, cards: list[Card], library: Path) -> SliceInfo | None:
         cards=_cards(layer, cards) if layer else (),
         processes=_processes(layer, entry.inside, library),
         damage=damage,
+        gang=record.gang if record else None,
     )
 
 

@@ -32,6 +32,7 @@ def relaunch(
     settings: Settings,
     limit_request: LimitRequest,
     devices: Sequence[str],
+    gang: str | None,
     warn: Callable[[str], None],
 ) -> Limits:
     """Restart this process in a new slice; in the restarted process, return the limits.
@@ -40,6 +41,7 @@ def relaunch(
         settings: the settings of this process.
         limit_request: the requested limits.
         devices: cards by UUID or index; empty = all.
+        gang: the name of the slice's gang.
         warn: called with each message for the user.
 
     Raises:
@@ -50,7 +52,7 @@ def relaunch(
         return limits(settings)
     for why, fix in _obstacles(settings):
         raise CannotRelaunch(WHAT, why, fix)
-    request = SliceRequest(sys.orig_argv, limit_request, devices, relaunched=True)
+    request = SliceRequest(sys.orig_argv, limit_request, devices, relaunched=True, gang=gang)
     opened = open_new(settings, request)
     try:
         for note in opened.notes:
