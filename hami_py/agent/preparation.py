@@ -223,6 +223,7 @@ class Preparation:
             record.library,
             self._state.mode(),
             _priority(pod, record.container, self._settings.pods),
+            _gang(pod, self._settings.pods),
         )
 
 
@@ -271,3 +272,9 @@ def _priority(pod: NodePod, container: str, settings: PodSettings) -> Priority:
         parsed = read_pod(pod, settings).requesting.get(container)
         return priority_of(parsed.priority if parsed is not None else None)
     return priority_of(None)
+
+
+def _gang(pod: NodePod, settings: PodSettings) -> str | None:
+    with suppress(InvalidValue):
+        return read_pod(pod, settings).gang
+    return None

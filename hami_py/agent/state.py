@@ -17,6 +17,7 @@ from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError
 from hami_py.gpu.health import ALL
 from hami_py.gpu.inventory import Inventory
+from hami_py.model import gang_of_namespace
 from hami_py.model.pods import PodSettings, read_node
 from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
 from hami_py.node.decision import BoundPod, Capacity, NodeView
@@ -189,7 +190,8 @@ class NodeState:
         if not entry.library:
             # The webhook mounts the library, and the variables are the limits.
             return
-        self.slots.ensure(entry.slot, self._rows(entry), format_of(Path(entry.library)))
+        gang = None if entry.gang is None else gang_of_namespace(entry.pod.namespace, entry.gang)
+        self.slots.ensure(entry.slot, self._rows(entry), format_of(Path(entry.library)), gang)
 
     def set_limits(self, entry: Entry) -> None:
         """Put the limits of an entry in force in its slot, which a container may use now.

@@ -26,7 +26,7 @@ from hami_py.node.rows import Priority
 VERSION = 1
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one container has.
 
     Attributes:
@@ -39,6 +39,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         library: the installed library that it has, as a path on the node.
         mode: how the node's cards were used when it was prepared.
         priority: the order among the containers that compete for a card.
+        gang: the name of its gang in its namespace; None = it has none.
     """
 
     slot: str
@@ -50,6 +51,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     library: str
     mode: NodeMode
     priority: Priority
+    gang: str | None = None
 
 
 class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -43,7 +43,9 @@ class Slots:
         """The names of the slots that exist."""
         return {path.name for path in self._paths.slots.iterdir()}
 
-    def ensure(self, name: str, rows: Sequence[LimitRow], format: int) -> None:
+    def ensure(
+        self, name: str, rows: Sequence[LimitRow], format: int, gang: bytes | None = None
+    ) -> None:
         """Make a slot exist, with these limits.
 
         A slot that works is kept, with its account: the container's last processes may still hold
@@ -53,6 +55,7 @@ class Slots:
             name: the slot.
             rows: the limits.
             format: the format of the container's library.
+            gang: the gang of a slot that is created; one that is kept keeps its own.
 
         Raises:
             StateError: it cannot be created.
@@ -62,7 +65,7 @@ class Slots:
             self.set_limits(name, rows)
             return
         self.remove(name)
-        slot.create(path, rows, format=format, nvml_namespace=self._nvml_namespace)
+        slot.create(path, rows, format=format, nvml_namespace=self._nvml_namespace, gang=gang)
         self._pages[name] = LimitsPage.open(path / LIMITS)
 
     def set_limits(self, name: str, rows: Sequence[LimitRow]) -> None:

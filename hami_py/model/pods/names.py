@@ -51,6 +51,7 @@ class NameProfile:
         node_policy: annotation of a pod: full or empty nodes first.
         card_policy: annotation of a pod: the order of cards.
         weights: annotation of a pod: the weight of each resource when cards are compared.
+        gang: annotation of a pod: the name of its containers' gang.
         ignore_label: label of a namespace whose pods the webhook does not review.
         ignore_value: its value.
         cordon: annotations of a node: cards that receive no new pods.
@@ -81,6 +82,7 @@ class NameProfile:
     node_policy: str | None = None
     card_policy: str | None = None
     weights: str | None = None
+    gang: str | None = None
     ignore_label: str | None = None
     ignore_value: str = "ignore"
     cordon: tuple[str, ...] = ()
@@ -96,6 +98,11 @@ class NameProfile:
         return frozenset(name for name in (*cards, *policies) if name is not None)
 
     @cached_property
+    def pod_annotations(self) -> frozenset[str]:
+        """The annotations of a pod that are read."""
+        return self.card_annotations | ({self.gang} if self.gang is not None else set())
+
+    @cached_property
     def resources(self) -> tuple[str, ...]:
         """Every resource of the profile: a pod with one of them requests a GPU."""
         names = (self.gpu, self.memory, self.percentage, self.cores, self.priority)
@@ -107,7 +114,7 @@ def hami(prefix: str = "nvidia.com", domain: str = "hami.io") -> NameProfile:
 
     Args:
         prefix: of the resources and of the annotations that select cards; configurable in HAMi.
-        domain: of the policies, and of the annotations and labels of nodes.
+        domain: of the policies, the gang, and the annotations and labels of nodes.
     """
     return NameProfile(
         name="hami",
@@ -125,6 +132,7 @@ def hami(prefix: str = "nvidia.com", domain: str = "hami.io") -> NameProfile:
         node_policy=f"{domain}/node-scheduler-policy",
         card_policy=f"{domain}/gpu-scheduler-policy",
         weights=f"{domain}/device-scoring-weights",
+        gang=f"{domain}/gang",
         ignore_label=f"{domain}/webhook",
         cordon=(f"{domain}/cordon", f"{domain}/device-cordon"),
         mode_label=f"{domain}/mode",

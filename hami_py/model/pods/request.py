@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from hami_py.errors import InvalidValue
+from hami_py.model.names import check_name
 from hami_py.model.pods.card_request import read_card_request
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Container, Pod, Quantity, Resources
@@ -80,11 +81,13 @@ class ParsedPod(msgspec.Struct, frozen=True):
         request: for the allocator; None = the pod requests no card.
         requesting: the containers that request cards, by name.
         containers: all containers, in the order in which the kubelet starts them.
+        gang: the name of the gang of its containers; None = they have none.
     """
 
     request: PodRequest | None
     requesting: Mapping[str, ParsedContainer]
     containers: tuple[PodContainer, ...]
+    gang: str | None = None
 
 
 def read_request(pod: Pod, settings: PodSettings = DEFAULT) -> PodRequest | None:
@@ -125,7 +128,13 @@ def read_pod(pod: Pod, settings: PodSettings = DEFAULT) -> ParsedPod:
         tuple(parsed.request for parsed in requesting.values()),
         read_card_request(pod, settings.profiles[0]),
     )
-    return ParsedPod(request, requesting, containers)
+    return ParsedPod(request, requesting, containers, _gang(pod, settings.profiles[0]))
+
+
+def _gang(pod: Pod, profile: NameProfile) -> str | None:
+    """The name of the pod's gang. As with other annotations, an empty one counts as absent."""
+    text = pod.annotations.get(profile.gang, "").strip() if profile.gang is not None else ""
+    return check_name(text, f"metadata.annotations[{profile.gang}]") if text else None
 
 
 def pod_containers(pod: Pod) -> tuple[PodContainer, ...]:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from hami_py._native import LimitsPage
 from hami_py.agent import preparation
 from hami_py.agent.holds import EVICT_AFTER_S, Holds
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
+from hami_py.model import gang_of_namespace
 from hami_py.node.devices import DeviceRecord
 from hami_py.plugin.service import NotYet
 from unit.agent.build import pod, record, settings, state
@@ -121,3 +123,37 @@ def test_a_container_that_runs_after_a_wait_is_not_evicted(
     clock.now = EVICT_AFTER_S + 1
     assert holds.to_evict(node.pods.get) is None
     assert holds.all() == []
+
+
+GPU = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ({"hami.io/gang": "job"}, "job"),
+        ({"hami.io/gang": ""}, None),
+        ({}, None),
+        # The webhook refuses it, and its author has changed it after that.
+        ({"hami.io/gang": "a b"}, None),
+    ],
+    ids=str,
+)
+def test_the_gang_of_a_pod_is_on_its_container_s_limits_page(
+    node: NodeState,
+    start: Start,
+    tmp_path: Path,
+    written: dict[str, str],
+    name: str | None,
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A", 1000)}, spec=GPU, annotations=written))
+    start(record("p", "main", "A::0"))
+    gang = gang_of_namespace("default", name) if name else None
+    page = settings(tmp_path).paths.slots / "p-main" / "limits"
+    assert node.ledger.entries["p-main"].gang == name
+    assert LimitsPage.open(page).gang() == gang
+    # After a reboot the slot is made again, from the ledger alone.
+    node.slots.remove("p-main")
+    node.pods.changed(pod("p", {"main": on("A", 1000)}, spec=GPU))
+    start(record("p", "main", "A::0"))
+    assert LimitsPage.open(page).gang() == gang

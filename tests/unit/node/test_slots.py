@@ -79,6 +79,12 @@ def test_a_slot_that_works_is_kept_and_gets_the_limits(
     check(paths.slots / "one", rows)
 
 
+def test_a_slot_has_the_gang_with_which_it_was_created(slots: Slots, paths: Paths) -> None:
+    slots.ensure("two", ROWS, FORMAT, b"0123456789abcdef")
+    gangs = {name: LimitsPage.open(paths.slots / name / "limits").gang() for name in slots.names()}
+    assert gangs == {"one": None, "two": b"0123456789abcdef"}
+
+
 def test_new_limits_are_in_the_page_that_the_container_has(slots: Slots, paths: Paths) -> None:
     page = LimitsPage.open(paths.slots / "one" / "limits")
     slots.set_limits("one", [LimitRow("GPU-2", 2 << 30, 10), LimitRow("GPU-1", None)])

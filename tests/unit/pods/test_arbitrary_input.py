@@ -44,7 +44,7 @@ ODD: list[Any] = [
 
 def whole() -> Manifest:
     """A pod with something in every field that is read."""
-    names = [*HAMI.card_annotations, "hami.io/assignment", "hami.io/gpumem.train"]
+    names = [*HAMI.pod_annotations, "hami.io/assignment", "hami.io/gpumem.train"]
     own = container(
         limits={"gpu": 1, "gpumem": 3000, "gpucores": 30, "priority": 0},
         requests={"gpu": 1},

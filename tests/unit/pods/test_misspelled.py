@@ -27,6 +27,8 @@ PAGE = (ROOT / "docs" / "pods.md").read_text()
         ("hami.io/device-scoring-weight", "hami.io/device-scoring-weights"),
         ("hami.io/use-gputype", "nvidia.com/use-gputype"),
         ("nvidia.com/gpu-scheduler-policy", "hami.io/gpu-scheduler-policy"),
+        ("hami.io/gangs", "hami.io/gang"),
+        ("nvidia.com/gang", "hami.io/gang"),
     ],
 )
 def test_it_is_accepted_and_the_nearest_name_is_suggested(written: str, nearest: str) -> None:
@@ -43,7 +45,7 @@ def test_it_is_accepted_and_the_nearest_name_is_suggested(written: str, nearest:
 @pytest.mark.parametrize(
     "written",
     [
-        *sorted(HAMI.card_annotations),
+        *sorted(HAMI.pod_annotations),
         "hami.io/cordon",
         "hami.io/vgpu-node",
         "hami.io/vgpu-time",
@@ -71,7 +73,7 @@ def test_a_profile_without_annotations_suggests_nothing() -> None:
 
 
 def test_thousands_of_them_are_not_compared() -> None:
-    known = HAMI.card_annotations
+    known = HAMI.pod_annotations
     many = [f"nvidia.com/use-gputyp{number}" for number in range(10_000)]
     assert 0 < len(list(misspelled(many, known))) <= 64
     assert list(misspelled(["nvidia.com/" + 1_000_000 * "use-gputype"], known)) == []

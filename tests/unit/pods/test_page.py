@@ -45,7 +45,7 @@ def test_the_request_of_the_first_example() -> None:
     sorted(
         {
             *HAMI.resources,
-            *HAMI.card_annotations,
+            *HAMI.pod_annotations,
             *HAMI.cordon,
             *(f"limits.{n}" for n in (HAMI.gpu, HAMI.memory, HAMI.cores)),
             HAMI.mode_label,

@@ -145,6 +145,17 @@ def test_a_refusal_is_422_with_field_value_and_fix(verb: str) -> None:
     )
 
 
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+@pytest.mark.parametrize("name", ["-a", "a b", "a/b", "ä", "x" * 64])
+def test_an_invalid_gang_is_refused(verb: str, name: str) -> None:
+    pod = manifest(container(limits={"gpu": 1}), annotations={"hami.io/gang": name})
+    response = ask(reviewer(), verb, pod)
+    assert not response["allowed"]
+    message = response["status"]["message"]
+    field = f"metadata.annotations[hami.io/gang]: {json.dumps(name, ensure_ascii=False)}"
+    assert message.startswith(f"{field} is refused: write 1 to 63 letters and digits")
+
+
 def test_a_scheduler_without_the_extender_is_refused() -> None:
     pod = manifest(container(limits={"gpu": 1}), schedulerName="mine")
     response = ask(reviewer(), "mutate", pod)

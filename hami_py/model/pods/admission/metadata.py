@@ -2,7 +2,7 @@
 
 A misspelled annotation cannot be refused, because other programs may use the same prefix. But a
 card request with a typing error in its name would place the pod where its author did not want it,
-so the author gets a warning.
+and a misspelled gang would lack the pod. So the author gets a warning.
 """
 
 import difflib
@@ -34,8 +34,8 @@ _SIMILAR = 0.8
 def judge_metadata(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
     """Warn of labels and annotations that have no effect."""
     yield from _opt_outs(pod, settings)
-    for key, known in misspelled(pod.annotations, settings.profiles[0].card_annotations):
-        fix = f"no program reads it; to select cards write {known}"
+    for key, known in misspelled(pod.annotations, settings.profiles[0].pod_annotations):
+        fix = f"no program reads it; write {known}"
         yield Finding("unknown-annotation", "remark", _path(key), pod.annotations[key], fix)
 
 
