@@ -74,6 +74,7 @@ class Container:
         priority: the order among containers.
         bare: without slice and library, as if there were no hami.
         variables: of the environment of its processes.
+        gang: 16 bytes; containers with the same have their turns together.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Container:
     priority: Literal["low", "normal", "high"] = "normal"
     bare: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    gang: bytes | None = None
 
     @property
     def regime(self) -> tuple[int | None, str, str]:
@@ -276,7 +278,7 @@ class _Run:
             rows = [
                 LimitRow(uuid, share=share, mode=mode, priority=priority) for uuid in self._uuids
             ]
-            LimitsPage.create(directory / "limits", rows)
+            LimitsPage.create(directory / "limits", rows, gang=container.gang)
             Account.create(directory / "account")
             GrantsPage.create(directory / "grants")
 
