@@ -1,6 +1,7 @@
-"""Programs that do not always have work for the card, and what their users notice of a share.
+"""Programs that do not always have work for the card, and the delay that their users notice.
 
-The measure is the same programs without us: the driver then divides the card in time slices.
+They are compared with the same programs without us: the driver then divides the card in time
+slices.
 """
 
 import math
@@ -11,7 +12,7 @@ from typing import Any
 from share.workloads import Workload
 from support.world import Container, Program
 
-#: Means are over so many seconds.
+#: Mean values are over this many seconds.
 SECONDS = 10.0
 
 _CHAIN, _KERNEL_US, _HOST_US = 30, 50, 1_000
@@ -38,11 +39,11 @@ def without_us(containers: Sequence[Container]) -> list[Container]:
 
 
 def step_ms(said: Mapping[str, Any]) -> float:
-    """From the first launch of a step of `DECODE` to the end of its kernels, in the mean."""
+    """The mean time from the first launch of a step of `DECODE` to the end of its kernels."""
     return float(said["elapsed_ns"] / 1e6 / (said["launched"] / _CHAIN) - _HOST_US / 1e3)
 
 
 def p95_ms(said: Mapping[str, Any]) -> float:
-    """Of the times from a request's arrival at a server to its answer."""
+    """The 95th percentile of the times from a request's arrival to its answer."""
     late = sorted(said["late_ns"])
     return float(late[math.ceil(0.95 * len(late)) - 1] / 1e6)

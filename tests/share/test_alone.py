@@ -12,7 +12,7 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: Each workload under two caps, so that each cap is there; `make bench` has all of them.
+#: Each workload under two caps, so that each cap is tested; `make bench` has all of them.
 MATRIX = [
     (w.ASYNC_50US, 10),
     (w.ASYNC_50US, 75),
@@ -63,7 +63,7 @@ def test_bursts_below_the_share_are_not_slowed(world: Worlds, cap: int) -> None:
 
 
 def _burst_ns(played: Played) -> float:
-    """From the beginning of a period to the end of its work."""
+    """The mean time from the beginning of a period to the end of its work."""
     (said,) = played.said["alone"]
     return said["work_ns"] / len(said["late_ns"]) + statistics.mean(said["late_ns"])
 
@@ -76,7 +76,7 @@ def test_the_whole_card_costs_no_work(world: Worlds, share: int | None) -> None:
 
 
 def test_a_kernel_of_two_seconds_is_paid_back(world: Worlds) -> None:
-    """At 25 percent each is followed by six seconds of nothing, and the debt can be seen."""
+    """At 25 percent, six idle seconds follow each kernel, and the account shows the debt."""
     program = Program(("--work", "sync", "--kernel-us", "2000000"))
     looks = [Event(2.1, "look", "alone"), Event(7.9, "look", "alone")]
     played = world().play([Container("alone", [program], share=25)], 82.0, looks)

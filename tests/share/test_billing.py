@@ -34,7 +34,7 @@ _ONE_CARD = (
 
 
 def _play(world: World, program: Program) -> Played:
-    """The account is looked at when all is done and the process is still there."""
+    """Reads the account when all work is done and the process still lives."""
     look = Event(_SECONDS + 0.4, "look", "alone")
     return world.play([Container("alone", [program], _SHARE)], _SECONDS, [look])
 

@@ -11,8 +11,8 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: Seconds in which a change takes effect, and the first grant of who begins to want something;
-#: to both comes the kernel that just runs.
+#: Seconds until a change takes effect, and until a program that becomes active gets its first
+#: grant. The kernel that is running adds to both.
 _CHANGE, _GRANT = 0.1, 0.05
 
 
@@ -65,7 +65,7 @@ def test_modes_and_priorities_change_too(world: Worlds) -> None:
 
 
 def test_a_share_that_is_removed_and_set_again_is_enforced(world: Worlds) -> None:
-    """Launches that were let pass without one do not go on unasked."""
+    """Launches that passed without a share are limited again."""
     container = Container("one", [Program(("--work", "sync", "--kernel-us", "20000"))], 10)
     events = [
         Event(2.0, "set", "one", now=replace(container, share=None)),
@@ -81,7 +81,7 @@ def test_a_share_that_is_removed_and_set_again_is_enforced(world: Worlds) -> Non
 def test_a_container_that_becomes_active_gets_the_card_soon(
     world: Worlds, workload: Workload, mode: str
 ) -> None:
-    """Four containers want all they can get when the last of them begins."""
+    """Four containers always have more work when the last of them begins."""
     early = [Container(f"c{index}", [workload.program], 25, mode) for index in range(3)]
     begin = 2.0
     late = Container("late", [replace(workload.program, begin=begin)], 25, mode)

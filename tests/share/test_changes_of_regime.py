@@ -1,4 +1,4 @@
-"""A second after a change, programs have what the new regime says, whatever was before.
+"""A second after a change, programs get their part by the new regime, whatever was before.
 
 Time that a program had under the old regime, because it was lent or because there was no share, is
 no debt under the new one.
@@ -17,7 +17,7 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: When something changes; how long a program may take to follow; for how long it is looked at then.
+#: When the change is; how long a program may take to follow; how long it is measured afterwards.
 _CHANGE, _SETTLING, _WATCHED = 6.0, 1.0, 4.0
 
 #: Points.
@@ -50,7 +50,7 @@ def _soft(share: int) -> Regime:
 
 
 def _due(one: Regime, other: Regime | None) -> float:
-    """Percent that a program gets that always wants more, beside another such program or none."""
+    """The percentage of a program that always has work, beside another such program or none."""
     if one.mode == "hard" and one.share is not None:
         return one.share
     if other is None:
@@ -71,7 +71,7 @@ def _assert_settled(played: Played, due: dict[str, float], queued: float = 0.0) 
 
 _REGIMES = (_NONE, _hard(10), _hard(20), _hard(60), _soft(20), _soft(60))
 
-#: Before, after, and of the neighbour.
+#: The regimes before and after, and that of the neighbour.
 _CHANGES = [
     (_NONE, _hard(10), _hard(30)),
     (_soft(20), _hard(20), _hard(30)),

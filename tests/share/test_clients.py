@@ -1,7 +1,7 @@
 """Other people's programs on the virtual clock: their work takes exactly as long as the share says.
 
-In tests/clients the same programs run as people run them, on a clock that other programs of the
-machine are felt on, and a share bounds them from above. Here it is bounded from below as well.
+In tests/clients the same programs run as people run them. Other programs of the machine disturb the
+real clock there, so a share is only checked from above. Here it is checked from below as well.
 """
 
 import shlex
@@ -20,7 +20,7 @@ from support.world import Container, Program, World
 
 Worlds = Callable[..., World]
 
-#: Fixtures: where hashcat keeps what it has compiled, and what it compiles with.
+#: Fixtures: the folder in which hashcat keeps compiled kernels, and its compiler.
 home = hashcat.home
 nvrtc = hashcat.nvrtc
 

@@ -14,7 +14,7 @@ _SECONDS = 10.0
 
 
 def _stops(who: str, stopped_ms: int, period_ms: int) -> list[Event]:
-    """From the first whole period on, to the end."""
+    """Stops in each period, from the first whole one on."""
     begins = range(period_ms, round(_SECONDS * 1000) - period_ms, period_ms)
     return [
         Event((begin + after) / 1000, do, who)

@@ -29,8 +29,8 @@ def test_long_kernels_on_sixteen_streams_are_paid_back(
     """One kernel is admitted on each stream, and no other while a debt is unpaid."""
     waves = Program((seconds, kernel_us, 16, blocks), name="waves")
     played = world().play([Container("alone", [waves], share=10)], seconds)
-    # Ten percent of the time from one wave's beginning to the next one's: whole waves are looked
-    # at, since the last one's debt is still open at the end.
+    # A wave takes ten percent of the time from its beginning to that of the next one. Only whole
+    # waves count, because the debt of the last one is not paid at the end.
     wave = 16 * kernel_us / 1e6 if blocks == _WHOLE_CARD else kernel_us / 1e6
     begins = _beginnings(played.history("alone"), pause=1.0)
     assert len(begins) >= 3, begins
@@ -39,7 +39,7 @@ def test_long_kernels_on_sixteen_streams_are_paid_back(
 
 
 def _beginnings(history: list[float], pause: float) -> list[float]:
-    """When the card had something to do again, after it had nothing for so long."""
+    """The times at which the card began to work after a pause of this length."""
     found, last = [], -math.inf
     for index, busy in enumerate(history):
         if busy > 0:
@@ -66,7 +66,7 @@ def test_a_kernel_that_is_never_reported_is_paid_for(world: Worlds, mode: str) -
         Container("polite", [w.ASYNC_500US.program], 50, mode),
     ]
     played = world().play(both, count * each, kills)
-    # It is ahead of its share by its last kernel at most; unbilled it would have 95 percent.
+    # It is ahead of its share by its last kernel at most. If not billed, it would have 95 percent.
     assert played.busy("rude") <= 0.5 * count * each + kill
     assert sum(played.launched["polite"][0].values()) > 0
     assert played.busy("polite") >= 0.5 * count * each - kill

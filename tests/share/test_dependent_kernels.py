@@ -19,7 +19,7 @@ _PAUSES = (100, 30_000)
 def test_a_launch_that_a_running_kernel_waits_for_is_made(
     world: Worlds, pause_us: int, cards: tuple[int, int], *, neighbour: bool
 ) -> None:
-    """The first runs until the second does, also where its turn is over long before that."""
+    """The first runs until the second does, even if its turn ends long before that."""
     seconds = 5.0
     kernels = Program((seconds, 500, pause_us, *cards), name="dependent_kernels")
     containers = [Container("kernels", [kernels], 50)]

@@ -14,7 +14,7 @@ _SHARE, _SECONDS = 30, 4.0
 @pytest.mark.parametrize("how", ["destroy", "reset", "release"])
 @pytest.mark.parametrize("kernel_us", [100, 5_000])
 def test_contexts_ended_with_work_in_flight(world: Worlds, how: str, kernel_us: int) -> None:
-    """Again and again; the share holds, from above: the driver cannot say what a kernel took."""
+    """The share is not exceeded. It may not be reached: the driver cannot time such kernels."""
     ends = Program((_SECONDS, kernel_us, how), name="ends")
     played = world().play([Container("alone", [ends], share=_SHARE)], _SECONDS)
     (said,) = played.said["alone"]

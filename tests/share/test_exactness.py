@@ -19,7 +19,7 @@ _ERROR = 1.0
 #: Blocks of a grid that fills the stub's A100.
 _WHOLE_CARD = 108
 
-#: The share of a neighbour that always wants more; None: there is none.
+#: The share of a neighbour that always has work; None: there is no neighbour.
 _BESIDE = (None, "the rest", "ten less")
 
 
@@ -49,9 +49,9 @@ def _assert_exact(played: Played, containers: Sequence[Container]) -> None:
 def test_launches_that_return_when_their_kernel_has_ended(
     world: Worlds, us: int, share: int, beside: str | None
 ) -> None:
-    """With CUDA_LAUNCH_BLOCKING=1. The time in a call is no pause of the program.
+    """With CUDA_LAUNCH_BLOCKING=1. The time in a call is not idle time.
 
-    Programs set the variable, so it would be a switch to turn a share off.
+    Any program can set the variable, so it must not turn a share off.
     """
     program = Program(("--work", "async", "--kernel-us", us))
     blocking = {"CUDA_LAUNCH_BLOCKING": "1"}

@@ -20,7 +20,7 @@ _SECONDS = 10.0
 
 
 def _exchanges(played: Played) -> int:
-    """Of the process that has launched less."""
+    """The exchanges of the process that has launched less."""
     return min(sum(kernels.values()) for kernels in played.launched["job"])
 
 
@@ -51,6 +51,6 @@ def test_an_exchange_takes_three_times_as_long_as_without_us_at_most(
     without = _exchanges(world().play(bare, _SECONDS, end))
     played = world().play(containers, _SECONDS, end)
     assert _exchanges(played) >= without / 3
-    # Each of the two has the engine in its turn.
+    # The turn of the container is billed for both.
     if neighbours:
         assert played.share("job") <= share + 2

@@ -1,4 +1,4 @@
-"""Programs that end when their work has: it is billed, and what they owe is not forgotten."""
+"""Programs that end when their work has ended: it is billed, and their debt is kept."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_a_program_that_executes_itself_repeatedly_gets_its_share(world: Worlds)
 def test_a_debt_left_behind_is_as_large_at_another_share(
     world: Worlds, before: int, after: int, fair: float, coordinator: bool
 ) -> None:
-    """Three seconds of work, half a second after which the share changes, and another begins."""
+    """Half a second after three seconds of work the share changes. Then another program begins."""
     first = Program((3_000_000, "exit"), name="once")
     container = Container("one", [first, Program((_US, "exit"), 4.0, name="once")], before)
     change = Event(3.5, "set", "one", now=replace(container, share=after))
@@ -78,12 +78,12 @@ def test_a_debt_left_behind_is_as_large_at_another_share(
 def test_a_loop_of_short_programs_gets_its_container_s_share(
     world: Worlds, kit: Kit, share: int, coordinator: bool
 ) -> None:
-    """Each begins with what those before it have left to pay."""
+    """Each program begins with the debt of those before it."""
     once = kit.own("once", f"-I{ROOT / 'tests' / 'gpu' / 'programs'}")
     loop = Program((20.0, once, _US, "exit"), name="again")
     played = world(coordinator=coordinator).play([Container("loop", [loop], share)], 20.0)
     (said,) = played.said["loop"]
-    # The last has yet to pay.
+    # The last one has not paid yet.
     used = (said["count"] - 1) * _KERNEL
     assert 100 * used / (said["seconds"] - _KERNEL) == pytest.approx(share, abs=1.0)
     assert played.billed["loop"] == pytest.approx(said["count"] * _KERNEL, rel=0.01)

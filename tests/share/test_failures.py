@@ -9,8 +9,8 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: Seconds of a turn, and of the deadline for its holder's answer at its end. Launches of the turn,
-#: at most two batches of about 2 ms, still run.
+#: Seconds of a turn, of the deadline for the answer of its holder, and of the launches of the turn
+#: that still run: at most two batches of about 2 ms.
 _LOST = 0.02 + 0.05 + 0.005
 
 
@@ -63,14 +63,14 @@ def test_a_stopped_container_of_hard_mode_costs_others_nothing(world: Worlds) ->
 
 
 def test_a_killed_coordinator(world: Worlds) -> None:
-    """For a while each keeps to its own share; then there is another coordinator."""
+    """Each keeps to its own share until another coordinator starts."""
     killed, again, end = 2.0, 4.0, 8.0
     events = [Event(killed, "kill", "coordinator", process=0)]
     played = world().play(_two("hard", (30, 70)), end, events, coordinators=(0.0, again))
     lost = 0.2 - sum(played.busy(name, killed, killed + 0.2) for name in "ab")
     silence = 0.05
     assert lost <= _LOST + silence
-    # Beside each other the driver switches between them all the time, which takes its part.
+    # The driver then switches between them all the time, which costs some of the card's time.
     for name, share in (("a", 30), ("b", 70)):
         assert 0.85 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
     after = [played.share(name, again + 0.1, end) for name in "ab"]

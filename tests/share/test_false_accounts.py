@@ -1,7 +1,7 @@
 """A program that writes false things into its own account harms no other, and gains nothing.
 
-The account is the tenant's own file. What it says of the tenant's work and engine time is a hint
-for the coordinator, at most.
+The account is the tenant's own file. For the coordinator, the reports of work and engine time in it
+are hints at most.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: What is compared are all windows of so many seconds.
+#: All windows of this many seconds are compared.
 _WINDOW, _SECONDS = 10.0, 12.0
 
 #: Points that others may lose, and that a liar may gain.
@@ -24,7 +24,7 @@ _LOSS, _GAIN = 3.0, 2.0
 
 _LIES = ("waits", "runs", "idle", "wants", "all", "unused")
 
-#: Microseconds of its kernels; 0: it has none.
+#: Microseconds of the kernels of the liar; 0: it launches none.
 _KERNELS = (0, 500, 100_000)
 
 _SOME = [
@@ -60,10 +60,10 @@ def test_an_honest_trainer_beside_a_liar(
 
 @pytest.mark.parametrize("us", [500, pytest.param(100_000, marks=TORTURE)])
 def test_a_liar_alone(world: Worlds, us: int) -> None:
-    """What it says of its engine time does not raise its share either."""
+    """False reports of its engine time do not raise its share either."""
     liar = Container("liar", [Program((_SECONDS, "unused", us), name="liar")], 30)
     played = world().play([liar], _SECONDS, [Event(_SECONDS - 1, "look", "liar")])
     assert max(_windows(played, "liar")) <= 30 + _GAIN
-    # Else the test would be about nothing.
+    # Otherwise the test would show nothing.
     assert played.busy("liar") > 1.0
     assert played.looks["liar"][0]["used_ns"][0] < 0.2e9

@@ -12,7 +12,8 @@ from support.world import Container, Event, Program, World
 
 Worlds = Callable[..., World]
 
-#: Seconds in which a change takes effect, and the first grant of who begins to want something.
+#: Seconds until a change takes effect, and until a program that becomes active gets its first
+#: grant.
 _CHANGE, _GRANT = 0.1, 0.05
 
 #: Seconds that may be saved up, or used before the first bill: a turn.
@@ -21,7 +22,7 @@ _TURN = 0.02
 
 @pytest.mark.parametrize(("before", "after"), [(10, 90), (90, 10)])
 def test_a_change_takes_effect_within_100_ms(world: Worlds, before: int, after: int) -> None:
-    """Looked at is the fifth of a second behind it, so that 50 ms more would be seen."""
+    """The fifth of a second after these is measured, so that 50 ms more would show."""
     alone = w.ASYNC_500US.alone(before)
     change = Event(2.0, "set", "alone", now=replace(alone, share=after))
     played = world().play([alone], 3.0, [change])
@@ -31,7 +32,7 @@ def test_a_change_takes_effect_within_100_ms(world: Worlds, before: int, after: 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
 def test_a_change_beside_others_takes_effect_within_100_ms(world: Worlds, mode: str) -> None:
-    """Turns are 20 ms, so that in a fifth of a second there are some of each."""
+    """Turns are 20 ms, so each container has several in a fifth of a second."""
     both = [
         Container(name, [w.ASYNC_500US.program], share, mode)
         for name, share in (("a", 20), ("b", 80))
@@ -70,7 +71,7 @@ def test_ten_processes_get_equal_parts_beside_others(world: Worlds) -> None:
 
 
 def test_a_neighbour_without_a_share_takes_the_rest_of_two_shares(world: Worlds) -> None:
-    """After the half second that it has queued before it learns of the others."""
+    """After the half second of work that it has queued before the others start."""
     program = w.ASYNC_500US.program
     three = [
         Container("thirty", [program], 30),
@@ -146,7 +147,7 @@ def test_collectives_continue_whatever_the_shares(
 ) -> None:
     """Two processes of each container, one on each card, that wait for each other.
 
-    A kernel that waits is busy as well, so what counts is how often they meet.
+    A kernel that waits is busy too, so the test counts how often they meet.
     """
     seconds, round_us = 4.0, 500
     containers = [
@@ -168,5 +169,5 @@ def test_collectives_continue_whatever_the_shares(
 
 
 def _part(share: int | None) -> int:
-    """Percent; beside one with 20, who has no share gets what that leaves."""
+    """Percent. Beside a container with 20, one without a share gets the rest."""
     return 80 if share is None or share == 100 else share

@@ -1,7 +1,7 @@
 """Kernels of several kinds mixed: each is billed its own time.
 
-A thread's batch stands for launches of every kind that it has made, at their predicted costs. The
-billed time must be that of the ledger, to the percent.
+A batch of a thread has launches of several kinds, with their predicted costs. The billed time must
+be that of the ledger, to one percent.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Programs that do not always have work for the card, and how soon the card is theirs when they do.
+"""Programs that do not always have work for the card get it soon when they do.
 
-An interactive program launches little, waits, and pauses. What it does not use of its share is not
-kept from it later, and its neighbours must not hold the card when it comes back.
+An interactive program launches little, waits, and pauses. It may use the unused part of its share
+later, and its neighbours must not hold the card when it returns.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def test_programs_with_short_steps_beside_each_other(world: Worlds, count: int) 
 def test_a_server_alone_with_requests_below_its_share(
     world: Worlds, seed: int, mode: Literal["hard", "soft"]
 ) -> None:
-    """Requests that arrive in a crowd are paid by the quiet time before them."""
+    """The quiet time before a burst of requests has saved the credit for it."""
     seconds = 60.0
     alone = Container("server", [server(seconds, seed)], 50, mode)
     bare = world().play(without_us([alone]), seconds)

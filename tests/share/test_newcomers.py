@@ -12,7 +12,7 @@ from support.world import Container, Program, World
 
 Worlds = Callable[..., World]
 
-#: Seconds in which a newcomer has its first turn; to it comes the longest kernel that just runs.
+#: Seconds until a newcomer has its first turn. The longest kernel that is running adds to this.
 _GRANT = 0.05
 
 
@@ -29,7 +29,7 @@ def test_an_idle_container_with_a_share_costs_no_work(world: Worlds, workload: W
     held = world().play([Container("free", [workload.program]), idle], seconds)
     # The idle one has had a kernel at the start.
     assert held.busy("free", 0.5, seconds) >= 0.995 * bare.busy("free", 0.5, seconds)
-    # Else the test would be about nothing.
+    # Otherwise the test would show nothing.
     assert held.billed["free"] >= 0.99 * held.busy("free") - 0.5
 
 
@@ -46,7 +46,7 @@ def test_containers_without_a_share_divide_the_card_as_without_us(world: Worlds)
 
 
 def _until_busy(played: Played, name: str, begin: float, seconds: float) -> float:
-    """Seconds from an instant until a container has had so much engine time."""
+    """Seconds from an instant until a container has had this much engine time."""
     had = 0.0
     buckets = played.history(name)[round(begin * 100) :]
     for index, spent in enumerate(buckets):
@@ -74,17 +74,17 @@ _QUEUE = ("--work", "async", "--kernel-us", 10_000, "--queue-ms", 5000)
 
 
 def test_a_queue_from_before_the_first_share(world: Worlds) -> None:
-    """Five seconds of kernels that were launched before anybody with a share was there.
+    """Five seconds of kernels that were launched before a container with a share was active.
 
-    While they last the driver divides the card, and the newcomer is billed the time that its
-    kernels take so: it has about half of its share, from the first kernel on.
+    While they last, the driver divides the card, and the newcomer is billed for the time that its
+    kernels take then. So it has about half of its share, from the first kernel on.
     """
     free = Container("free", [Program(_QUEUE, end=0.002)])
     begin = 1.0
     late = Container("late", [replace(w.ASYNC_5MS.program, begin=begin)], 30)
     played = world().play([free, late], 20.0)
     assert _until_busy(played, "late", begin, 0.005) <= _GRANT + 0.01
-    # It is all there, and done without a pause.
+    # The whole queue is executed, without a pause.
     launched = played.said["free"][0]["launched"]
     assert launched >= 500
     assert played.busy("free") == pytest.approx(0.01 * launched, abs=0.001)
@@ -115,7 +115,7 @@ def test_after_each_long_pause(world: Worlds, workload: Workload) -> None:
     capped = Container("capped", [Program(bursts)], 30)
     played = world().play([capped, Container("free", [workload.program])], 8.0)
     late = played.said["capped"][0]["late_ns"]
-    # The first may find what was queued before it was there.
+    # The first burst may have to wait for work that was queued before it.
     assert len(late) == 20
     assert max(late[1:]) <= 1e9 * _GRANT + 1e3 * workload.longest_us
     assert played.share("capped") + played.share("free") >= 98.5
@@ -123,7 +123,7 @@ def test_after_each_long_pause(world: Worlds, workload: Workload) -> None:
 
 @pytest.mark.parametrize("already", [1, 3])
 def test_a_queue_of_half_a_second_from_each_before(world: Worlds, already: int) -> None:
-    """As most programs queue; the newcomer's first kernel is one of several on the card."""
+    """Most programs queue this much. The newcomer's first kernel is one of several on the card."""
     early = [Container(f"c{index}", [w.ASYNC_5MS.program]) for index in range(already)]
     begin = 2.0
     late = Container("late", [replace(w.ASYNC_5MS.program, begin=begin)], 40)

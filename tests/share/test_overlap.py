@@ -27,11 +27,11 @@ class Threads:
 
     @property
     def name(self) -> str:
-        """For the test's id."""
+        """A name for the ID of the test."""
         return f"{self.threads} x {self.us} us, {self.blocks} blocks"
 
     def program(self, seconds: float) -> Program:
-        """That launches for so long."""
+        """The program, which launches for this long."""
         options = (self.threads, self.contexts, self.us, self.blocks, self.ahead, self.pause_us)
         return Program((seconds, *options), name="threads")
 
@@ -67,7 +67,7 @@ def test_share(world: Worlds, threads: Threads, cap: int, seconds: float) -> Non
 def test_kernels_with_pauses_between_them_are_billed_once_and_all(
     world: Worlds, threads: int, us: int, pause_us: int, cap: int
 ) -> None:
-    """Each stream has many in a batch, and another's run in its pauses, or beside its own."""
+    """Each batch has many kernels. Those of other streams run in its pauses, or beside it."""
     played = _play(world(), Threads(threads, us, ahead=20, pause_us=pause_us), cap, 1.5)
     busy = played.busy("alone", 0.0, 4.0)
     assert 100 * abs(played.billed["alone"] - busy) / 1.5 <= 1.0
@@ -75,7 +75,7 @@ def test_kernels_with_pauses_between_them_are_billed_once_and_all(
 
 
 def test_a_long_kernel_beside_short_ones_with_pauses_is_billed_in_full(world: Worlds) -> None:
-    """However many gaps there have been in the other stream meanwhile."""
+    """The other stream may have any number of gaps meanwhile."""
     container = Container("alone", [Program((6.0, 1_000_000, 20, 480), name="beside")], 50)
     played = world().play([container], 6.0)
     assert played.billed["alone"] == pytest.approx(played.busy("alone", 0.0, 30.0), abs=0.1)
@@ -84,9 +84,9 @@ def test_a_long_kernel_beside_short_ones_with_pauses_is_billed_in_full(world: Wo
 @pytest.mark.parametrize("us", [500, 5_000])
 @pytest.mark.parametrize("cap", [30, 60])
 def test_two_contexts_of_a_process(world: Worlds, us: int, cap: int) -> None:
-    """The driver lets them take turns, so each one's elapsed time has the other's in it.
+    """The driver switches between them, so the elapsed time of each includes time of the other.
 
-    Going from one to the other takes no time here, because what it takes is billed.
+    Here a switch takes no time, because that time would be billed.
     """
     played = _play(world(server={"switch_us": 0}), Threads(2, us, contexts=2), cap, 10.0)
     assert played.share("alone") == pytest.approx(cap, abs=1.0)

@@ -2,8 +2,8 @@
 
 A kernel may spin until a later launch of its own process runs, or until the host sets a flag behind
 later launches: blocking kernels of benchmarks and of PyTorch, grids that exchange data between
-streams. Such a launch must be made although its process has used up its share, else the program
-hangs. What is let through so is engine time that the program owes, as every other.
+streams. Such a launch must be made although its process has used up its share, or the program
+hangs. The program owes the engine time of these launches, like any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ Company = Literal["alone", "beside one", "beside three"]
 
 _COMPANY: Sequence[Company] = get_args(Company)
 
-#: Seconds of the world after which nobody ends a program by force yet.
+#: The shortest time in seconds after which a program that has not ended is killed.
 _SHORTEST = 2.0
 
 
 def _containers(program: Program, share: int, mode: Mode, company: Company) -> list[Container]:
-    """The program under its share, and neighbours under the rest that always want more."""
+    """The program with its share, and neighbours with the rest that always have work."""
     count = {"alone": 0, "beside one": 1, "beside three": 3}[company]
     rest = [max(1, (100 - share) // count)] * count if count else []
     neighbours = [
@@ -38,7 +38,7 @@ def _containers(program: Program, share: int, mode: Mode, company: Company) -> l
 
 
 def _play(world: World, containers: Sequence[Container], work: float) -> Played:
-    """``work``: about the seconds of engine time that the first container's program needs.
+    """``work``: about how many seconds of engine time the first container's program needs.
 
     Its neighbours run for about as long as it may take.
     """
@@ -48,7 +48,7 @@ def _play(world: World, containers: Sequence[Container], work: float) -> Played:
 
 
 def _assert_ended(played: Played, rounds: int, share: int) -> None:
-    """It is slowed down by its share and no more; the time that its kernels spin is its own."""
+    """Its share slows it down and no more. Time in which its kernels spin counts as its own."""
     (said,) = played.said["waiting"]
     assert said, "it never came to its end"
     assert said["completed"] == rounds
@@ -91,7 +91,7 @@ def test_a_kernel_that_spins_until_it_is_opened(
     """Its thread opens it only after further launches behind it."""
     rounds, us = 3, 500
     gates = Program((rounds, threads, us, behind, how), name="gates")
-    # Kernels of several threads run beside each other.
+    # Kernels of several threads overlap.
     work = rounds * behind * us / 1e6
     played = _play(world(), _containers(gates, share, mode, company), work)
     _assert_ended(played, rounds * threads, share)
@@ -190,7 +190,7 @@ def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
 def test_kernels_of_blocking_streams_stay_beside_each_other(
     world: Worlds, us: int, share: int, mode: Mode, company: Company
 ) -> None:
-    """Two in two streams take the engine's time of one, as without us."""
+    """Two kernels in two streams take the engine time of one, as without us."""
     rounds, pause_us = 60, 500
     program = Program((rounds, f"beside_{us}us", pause_us), name="null_between")
     work = rounds * (20 + us + pause_us) / 1e6
@@ -232,7 +232,7 @@ def test_what_is_let_through_is_owed(world: Worlds, how: str, share: int, compan
     ids=lambda program: f"{program.name}-{program.options[-1]}",
 )
 def test_without_us_they_end_too(world: Worlds, program: Program) -> None:
-    """Else the other tests would be about nothing."""
+    """Otherwise the other tests would show nothing."""
     bare = Container("waiting", [program], bare=True)
     beside = Container("busy", [w.ASYNC_500US.program], bare=True)
     for containers in ([bare], [bare, beside]):

@@ -1,7 +1,8 @@
 """Programs that rely on the depth of the driver's queue, and on kernels that overlap.
 
-The work that a program gets done under a share is compared with what it gets done without us. Less
-than the share of it is lost work, also where the engine is busy for as long as the share says.
+The work that a program completes under a share is compared with its work without us. If it
+completes less than its share of this, work is lost, even if the engine is busy for as long as the
+share says.
 """
 
 from collections.abc import Callable
@@ -47,7 +48,7 @@ def test_a_host_that_stalls_while_its_queue_runs(
 def test_a_pipeline_of_kernels_that_overlap(
     world: Worlds, us: int, streams: int, share: int
 ) -> None:
-    """Kernels of several streams run beside each other under a share too."""
+    """Kernels of several streams overlap under a share too."""
     seconds = 5.0
     pipe = Container("alone", [Program((seconds, us, streams), name="pipe")], share)
     bare = world().play([replace(pipe, share=None, bare=True)], seconds)

@@ -34,7 +34,7 @@ def test_two_runs_are_the_same(world: Worlds) -> None:
 
 
 def test_without_us_programs_get_equal_parts(world: Worlds) -> None:
-    """The card alone has this property, so the other tests show ours."""
+    """The card divides itself in this way, so the other tests show what the library does."""
     containers = [
         Container("a", [w.ASYNC_500US.program] * 2, bare=True),
         Container("b", [w.ASYNC_5MS.program], bare=True),
@@ -52,5 +52,5 @@ def test_the_same_containers_run_on_the_real_clock(world: Worlds) -> None:
     played = world(clock="real").play(containers, 1.0)
     assert all(played.launched[name][0] for name in "ab")
     assert all(said["completed"] > 0 for group in played.said.values() for said in group)
-    # Not by themselves: the library was there, and metered them.
+    # The library was loaded, and metered them.
     assert all(played.billed[name] > 0 for name in "ab")

@@ -99,7 +99,7 @@ def test_idle_members_of_hard_mode_lend_nothing(world: Worlds) -> None:
 
 
 def test_a_neighbour_without_a_share_takes_no_more_than_its_part(world: Worlds) -> None:
-    """Except of the half second of work that it has queued before it learns of the other."""
+    """Except for the half second of work that it has queued before the other starts."""
     program = w.ASYNC_500US.program
     both = [Container("capped", [program], 30), Container("free", [program])]
     played = world().play(both, 6.0)
@@ -124,9 +124,9 @@ def test_beside_a_program_without_hami_a_share_is_not_guaranteed(
 
 @pytest.mark.parametrize(("policy", "part"), [("force", 30), ("default", 50)])
 def test_a_variable_beside_a_share(world: Worlds, policy: str, part: int) -> None:
-    """Of the two kinds one is a ceiling, the other lends what is idle, as a page's shares do.
+    """One kind is a ceiling, and the other lends idle time, like the shares of a limits page.
 
-    The coordinator does not see variables: to it the slice has no share, and may have the rest.
+    The coordinator does not see variables: for it the slice has no share, and may have the rest.
     """
     program = w.ASYNC_500US.program
     said = {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": policy}
@@ -147,8 +147,7 @@ def test_ten_processes_get_no_more_than_one(world: Worlds) -> None:
 def test_threads_that_wake_late(world: Worlds, workload: Workload) -> None:
     """Threads run 60 us late after a wake-up, as they do on a real machine.
 
-    Each change of the turn waits for several of them, so a little time is lost; no container is
-    favoured.
+    Each handover waits for several of them, so a little time is lost. No container is favoured.
     """
     containers = _containers(workload, (30, 70), "soft")
     played = world(late_us=60).play(containers, _LONG_ENOUGH[workload])
@@ -165,7 +164,7 @@ def test_priority_goes_above_weights(world: Worlds) -> None:
     ]
     played = world().play(both, 4.0)
     assert played.share("high") >= 98.5
-    # And what the one that goes first does not want is the other's.
+    # The other one gets the time that the first one does not need.
     both[0] = Container("high", [w.BURSTY.program], 10, "soft", "high")
     played = world().play(both, 4.0)
     assert played.share("high") == pytest.approx(10, abs=1.0)

@@ -17,7 +17,7 @@ def _loop(kernel_us: int, end: str, seconds: float) -> Program:
     return Program((seconds, kernel_us, end), name="successive")
 
 
-#: Long enough that the last program's kernel, which may not be paid yet, is half a point.
+#: The kernel of the last program may not be paid yet. In this time it is half a point.
 @pytest.mark.parametrize(("kernel_us", "seconds"), [(200_000, 40.0), (20_000, 10.0)])
 @pytest.mark.parametrize("end", ["exit", "_exit", "kill"])
 def test_alone(world: Worlds, kernel_us: int, seconds: float, end: str) -> None:

@@ -1,4 +1,4 @@
-"""A process that cannot create the meter's thread keeps to its share all the same.
+"""A process that cannot create the meter's thread still keeps to its share.
 
 The thread is refused by a limit on the number of processes, as containers have. The launching
 threads then do the meter's work.
@@ -26,14 +26,14 @@ def _without_threads(kit: Kit, workload: Workload, seconds: float) -> Program:
     ids=lambda one: one.name,
 )
 def test_a_hard_share_holds(world: Worlds, kit: Kit, workload: Workload) -> None:
-    """It was 99 percent instead of 30: every launch was made without admission."""
+    """Every launch was made without admission, and the share was 99 percent instead of 30."""
     alone = Container("alone", [_without_threads(kit, workload, workload.seconds)], share=30)
     played = world().play([alone], workload.seconds)
     assert played.share("alone") == pytest.approx(30, abs=1.0)
 
 
 def test_it_holds_beside_a_neighbour(world: Worlds, kit: Kit) -> None:
-    """With turns. The neighbour is not held up by a process that is late with its reports."""
+    """A process that reports late does not delay its neighbour."""
     containers = [
         Container("late", [_without_threads(kit, w.ASYNC_500US, 6.0)], share=30),
         Container("other", [w.ASYNC_500US.program], share=60),

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import pytest
 
-#: Marks what only the thorough run needs.
+#: Marks values that only the thorough run tests.
 TORTURE = pytest.mark.tier("torture")
 
 Mode = Literal["hard", "soft"]

@@ -1,7 +1,6 @@
 """The programs of these tests, and how long they must be watched.
 
-A share is a promise over many kernels: each run is long enough for 200 of its longest, or for a
-minute.
+A share holds over many kernels: each run is long enough for 200 of its longest, or takes a minute.
 """
 
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ class Workload:
     options: tuple[object, ...]
     longest_us: int
     seconds: float
-    """Of the virtual clock, for one container."""
+    """How long one container runs, on the virtual clock."""
 
     @property
     def program(self) -> Program:
         return Program(self.options)
 
     def alone(self, share: int | None, *, bare: bool = False) -> Container:
-        """The only container there is."""
+        """A container that is alone on its card."""
         return Container("alone", [self.program], share, bare=bare)
 
 
@@ -61,5 +60,5 @@ COOPERATIVE = Workload(
 )
 EXTENDED = Workload("extended launches", (*ASYNC_500US.options, "--launcher", "ex"), 500, 6.0)
 
-#: A container that has a slice, has run a kernel, and wants nothing more.
+#: A program that has run one kernel and has no more work.
 IDLE = Program(("--work", "sync", "--kernel-us", "500", "--host-us", "1000000000"))

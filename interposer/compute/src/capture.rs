@@ -14,7 +14,8 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::real;
 
-/// How many captures have begun and not ended, as far as the calls tell. Never too few.
+/// The number of captures in progress, as far as the program's calls show. It may be too high,
+/// never too low.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a stream is being captured.

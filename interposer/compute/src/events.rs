@@ -46,8 +46,9 @@ pub(crate) fn forget(context: usize) {
     lock(&SPARE).retain(|(of, _)| *of != context);
 }
 
-/// Whether the card has done the work that is in a stream, a stream that every thread can name. The
-/// query puts nothing into the stream. It must not be made while anything is being captured.
+/// Whether the card has finished the work in a stream. The handle must mean the same stream in
+/// every thread. The query puts nothing into the stream. It must not be made while anything is
+/// being captured.
 pub(crate) fn is_done(stream: usize) -> Reached {
     // SAFETY: a stream that has not ended.
     Reached::of(unsafe { real::cuStreamQuery(stream as CUstream) })
@@ -58,7 +59,7 @@ pub(crate) fn is_done(stream: usize) -> Reached {
 pub(crate) enum Reached {
     Yes,
     NotYet,
-    /// The driver cannot tell: it does not know it, or its context has failed.
+    /// The driver cannot tell: it does not know the event or stream, or the context has failed.
     Lost,
 }
 
@@ -77,7 +78,7 @@ impl Event {
         self.0 as CUevent
     }
 
-    /// Records the event behind the work that is in a stream. Only right beside the program's own
+    /// Records the event behind the work that is in a stream. Call it only beside the program's own
     /// work there: in the default stream an event waits for all blocking streams, and they wait for
     /// it.
     pub(crate) fn record(self, stream: usize) -> bool {

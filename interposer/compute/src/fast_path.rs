@@ -13,7 +13,7 @@ use vgpu_slice::{Slice, current};
 
 /// A word that lets launches pass.
 static PASS: AtomicU32 = AtomicU32::new(0);
-/// A word that does not. The initial one: the slice was not looked at yet.
+/// The initial word, before the slice is known. It lets no launch pass.
 static UNDECIDED: AtomicU32 = AtomicU32::new(1);
 
 /// A word that never lets launches pass.

@@ -1,4 +1,4 @@
-//! A launch, as far as the limiter needs its arguments, and its stream.
+//! A launch, with the arguments that the limiter needs, and its stream.
 
 use std::cell::Cell;
 
@@ -30,7 +30,8 @@ impl Launch {
         }
     }
 
-    /// What a program writes for a stream where NULL means the thread's own.
+    /// The handle that a program passes for a stream to functions in which NULL means the thread's
+    /// own stream.
     pub(crate) fn per_thread_handle(stream: usize) -> usize {
         match stream {
             0 => LEGACY,

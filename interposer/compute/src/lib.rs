@@ -8,8 +8,8 @@
 //! 4. [`limiter`]: to open a batch, the thread waits until the process has credit, or the turn.
 //! 5. [`meter`]: a thread measures each batch when it has ended, and bills it.
 //!
-//! [`notices`] has what else the hooks report. Streams that are being captured ([`capture`]) and
-//! contexts that are ending ([`contexts`]) are left alone.
+//! [`notices`] has the other reports of the hooks. Streams that are being captured ([`capture`])
+//! and contexts that are ending ([`contexts`]) are left alone.
 //!
 //! While neither the slice nor a neighbour has a share, only step 1 runs, unless slices lie inside
 //! one another.

@@ -39,22 +39,22 @@ pub fn stream_op(handle: usize, per_thread: bool) {
 pub enum Waited {
     /// All work in a stream.
     Stream {
-        /// As the program has named it.
+        /// The handle, as the program has passed it.
         handle: usize,
-        /// Whether NULL means the thread's own.
+        /// Whether NULL means the thread's own stream.
         per_thread: bool,
     },
     /// All work in a context; 0 is the current one.
     Context(usize),
 }
 
-/// The calling thread is about to wait for work. Returns the time, or 0 if nobody needs to know.
+/// The calling thread is about to wait for work. Returns the time, or 0 if it is not needed.
 #[inline]
 pub fn waiting() -> u64 {
     if fast_path::needs_admission() && meter::has_started() { now() } else { 0 }
 }
 
-/// The calling thread has called the driver at `called_at`, and has waited until now.
+/// The calling thread called the driver at `called_at`, and has waited until now.
 pub fn waited(called_at: u64, what: Waited) {
     let ended = Ended { called_at, at: now() };
     let current = LazyCell::new(|| context::current().map_or(0, |(_, context)| context as usize));
@@ -104,14 +104,14 @@ pub fn stream_ending(handle: usize) {
 }
 
 /// The calling thread is about to begin the capture of a stream: its batch there ends, and launches
-/// that are captured must not use a budget. From now on the meter asks the driver for no stream, and
-/// batches have one launch: a stream may become part of the capture at any time.
+/// that are captured must not use a budget. From now on the meter does not query streams, and
+/// batches have one launch, because a stream may become part of the capture at any time.
 pub fn capture_begins(handle: usize, per_thread: bool) {
     stream_op(handle, per_thread);
     capture::begin();
     budget::revoke_all();
     if !process::is_forked_copy() && meter::has_started() {
-        // The meter asks under each thread's lock, so it is not asking any more after this.
+        // The meter queries streams under each thread's lock, so it queries none after this.
         guard(|| thread::threads().iter().for_each(|thread| thread.seal()));
     }
 }

@@ -12,12 +12,12 @@
 //! - `fail_open`: the body changes what the program sees. If it panics, the driver gets the call
 //!   unchanged.
 //! - `observe`: the driver decides, and the body gets the result.
-//! - `wait`: the same for calls that wait for work. The body also gets the time before the call, and
-//!   the arguments.
+//! - `wait`: the same for calls that wait for work. The body also gets the time before the call,
+//!   and the arguments.
 //! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A
 //!   row names how the arguments are laid out, and whether a launch budget can let the launch pass
-//!   (`plain`: it cannot), with the word of the budget that has the stream. These symbols are hooked in every process, because a program keeps the
-//!   pointers that it got.
+//!   (`plain`: it cannot), with the word of the budget that has the stream. These symbols are
+//!   hooked in every process, because a program keeps the pointers that it got.
 //! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The
 //!   compute engine is idle meanwhile, so a batch of launches ends before such work. A row names
 //!   the position of the stream among the arguments.

@@ -98,7 +98,9 @@
 //!           48 reaping: u32 (1 + the slot that the process reaps now, or 0)
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
-//! compute:  0 state: u64 (turn in the high half; 0 idle, 1 waiting, 2 running) | 8 used_ns: u64
+//! compute:  0 state: u64, a report (bits 0 and 1: 0 idle, 1 waiting, 2 running; bit 2: its work is
+//!            stalled; bits 8 to 31: the length of the launch that waits for a turn, in units of
+//!            10 us; bits 32 to 63: the turn that the process had seen) | 8 used_ns: u64
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
 //!          48 debt: u64 | 56 driver_memory: u64 (bytes; part of the committed units)
 //! ```

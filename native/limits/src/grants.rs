@@ -25,19 +25,19 @@
 //! ```
 //!
 //! Numbers are little-endian. The kinds are [`Kind::Own`] (no coordinator decides), [`Kind::Alone`]
-//! (the holder needs no turns: it is alone on the card, or it is every process of a slice without a
-//! share while no slice with a share is active) and [`Kind::Turn`] (only the holder may launch,
-//! until `until`). The holder is one process, named by its slot in the account, every process of
-//! the slice, or none. `turn` counts the grants of a row and is a futex: a process that has seen
-//! turn n waits until it changes. `depth` limits how much work a process has in flight: the less,
-//! the sooner another slice can have the card. While `others` is not 0, the driver divides the card
-//! between processes of several slices, so the elapsed time of a launch is not its own.
+//! (the holder needs no turns: its slice is the only active one on the card, or has no share while
+//! no slice with a share is active) and [`Kind::Turn`] (only the holder may launch, until `until`).
+//! The holder is one process, named by its slot in the account, every process of the slice, or
+//! none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
+//! until it changes. `depth` limits how much work a process has in flight: the less, the sooner
+//! another slice can have the card. While `others` is not 0, the driver divides the card between
+//! processes of several slices, so the elapsed time of a launch includes work of others.
 //!
-//! `until` is stored apart from its word. A process that read an old word with a new `until` would
-//! continue its old turn for the length of the next one. So the writer first takes the turn from
-//! its holder, then stores `until`, then the new word; a reader reads the word before and after
-//! `until`. If the coordinator is killed in between, the turn has no holder until the pulse is too
-//! old.
+//! The other fields of a row are stored apart from its word. A process that read an old word with a
+//! new `until` would continue its old turn for the length of the next one. So the writer first
+//! takes the turn from its holder, then stores the other fields, then the new word; a reader reads
+//! the word before and after them. If the coordinator is killed in between, the turn has no holder
+//! until the pulse is too old.
 //!
 //! # Departures
 //!

@@ -4,7 +4,7 @@
 //! one. When a batch has ended, [`bill`] estimates how long the engine worked for it rather than
 //! waited for the host, [`Busy`] how much of that time other streams had not used already, and
 //! [`Wall`] how much of it is possible at all. [`Bucket`] then decides whether the process may
-//! continue. [`Costs`] learns what kernels take, for the sizes of batches and for the bill.
+//! continue. [`Costs`] learns how long kernels take, for the sizes of batches and for the bill.
 //!
 //! Credit comes by the clock and debt is carried, so a late wake-up or a kernel that runs too long
 //! is made up for later: both change when the process works, not how much.

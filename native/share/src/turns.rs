@@ -24,40 +24,42 @@
 //!   the share; slices without a share divide what the shares leave. The processes of a slice have
 //!   turns one after the other, the least served one first, unless their kernels wait for each
 //!   other.
-//! - A *hard* share is a ceiling: unused time stays unused. The time that a slice is owed for
-//!   waiting it gets before its own bucket limits it again, even if the neighbour has exited by
-//!   then. *Soft* shares are weights: idle time is lent. *Priority* is above both: of the slices
-//!   that may have the card (hard ones while they have credit, soft ones always), the highest goes
-//!   first.
-//! - A slice that is the only active one on its cards has them alone: with a hard share and one
-//!   process, limited by that process's own bucket; without a hard share, unlimited.
+//! - A *hard* share is a ceiling: unused time stays unused. A slice that has waited for others is
+//!   owed time. It gets that time before its own bucket limits it again, even if its neighbour has
+//!   exited. *Soft* shares are weights: idle time is lent. *Priority* ranks above both: of the
+//!   slices that may have the card (hard ones while they have credit, soft ones always), the
+//!   highest goes first.
+//! - A slice that is the only active one on its cards has them alone. Without a hard share, it is
+//!   unlimited. With a hard share and one process, that process's own bucket limits it.
 //! - A slice that is active on several cards gets its turns on all of them at once, and so do the
 //!   slices of a gang. Kernels of two cards may wait for each other, and would wait for ever for a
 //!   card that another slice has. The slices of a gang divide the bill of a card by their weights.
 //! - A newcomer's first turn comes before the next turns of others. Of several newcomers each waits
 //!   for the first kernels of those before it (`cargo test -p hami-share --test simulation
 //!   several_newcomers -- --nocapture` prints the table).
-//! - A slice that returns from a pause ends the turn of a slice of lower priority, and of one that
-//!   will have had more at its end. So an interactive program waits only for the work in flight.
+//! - A slice that returns from a pause ends the turn of a slice with a lower priority. It also ends
+//!   the turn of a slice with the same priority that will have had more time when the turn ends. So
+//!   an interactive program waits only for the work in flight.
 //!
 //! # When a turn ends
 //!
 //! A turn ends by the clock, or when its processes report that nothing is in flight and none waits.
-//! A slice that works gets its turn prolonged if it is also the next one. Inside, a process only
-//! launches what ends before the turn does. If its next kernel takes longer than a turn, it reports
-//! how long, and the turn is as long. No slice gets a card on which reserved work of another still
-//! runs, but no slice waits for ever:
+//! The turn of a slice that works is prolonged if the slice is also the next one. In a turn, a
+//! process only makes launches that end before the turn does. If its next kernel takes longer than
+//! a turn, the process reports its length, and the turn is as long. No slice gets a card on which
+//! reserved work of another still runs, but no slice waits for ever:
 //!
-//! - A process that works without a heartbeat for 10 ms, or does not answer its turn for 5 ms, was
-//!   stopped. It is skipped until it shows a sign of life.
-//! - Work that goes on after its turn is waited for 4 s, and billed. Then the driver shares the
-//!   card, and until the work makes progress the slice only gets a short turn now and then.
-//! - Work that was launched without a turn, mostly before a slice with a share was there, may be a
-//!   queue of any length and cannot be taken back. It is waited for 20 ms (metered work without
-//!   turns: 40 ms). Until it has ended, the driver shares the card.
-//! - Work that goes on may wait for another launch of its slice, which would come after the turn.
-//!   If a process reports that its work makes no progress, the slice gets short turns for such
-//!   launches until the work ends.
+//! - A process that works without a heartbeat for 10 ms, or does not answer its turn for 5 ms,
+//!   counts as stopped. It is skipped until it shows a sign of life.
+//! - Other slices wait 4 s for work that goes on after its turn, and the slice of this work is
+//!   billed for the time. Then the driver shares the card. Until the work makes progress, its
+//!   process only gets a short turn every 0.5 s.
+//! - Work may have been launched without a turn, mostly before a slice with a share was there. It
+//!   may be a queue of any length, and cannot be withdrawn. Other slices wait 20 ms for it (for
+//!   metered work 40 ms). Until it has ended, the driver shares the card.
+//! - Work that goes on may wait for another launch of its slice that comes after the turn. If a
+//!   process reports that its work makes no progress, the slice gets short turns for such launches
+//!   until the work ends.
 //!
 //! # How much is in flight
 //!
@@ -105,8 +107,8 @@ pub const DRAIN_NS: u64 = 4_000 * MS;
 /// The driver then shares the card with the rest of it.
 const BACKLOG_NS: u64 = 20 * MS;
 
-/// The same for work that was launched metered but without turns: some times
-/// [`METERED_DEPTH_NS`], because several slices may have so much.
+/// The same for work that was launched metered but without turns: several times
+/// [`METERED_DEPTH_NS`], because several slices may each have that much in flight.
 const METERED_NS: u64 = 40 * MS;
 
 /// The longest time that the work in flight at the end of a turn takes, if its kernels are short.
@@ -116,22 +118,22 @@ const BATCHES_NS: u64 = 5 * MS;
 /// the shortest patience of a process.
 const STALL_NS: u64 = 10 * MS;
 
-/// A slice with work that others do not wait for any more gets a short turn this often, if a launch
-/// of it waits: the work may wait for that launch.
+/// A slice with work for which others no longer wait gets a short turn this often, if one of its
+/// launches waits: the work may wait for that launch.
 const STUCK_NS: u64 = 500 * MS;
 
 /// How long before its end a turn is prolonged if the same holder gets the next one, so that the
 /// holder reads the new end before it stops.
 const AHEAD_NS: u64 = MS;
 
-/// The shortest turn. Handing over costs about 0.2 ms.
+/// The shortest turn. A handover costs about 0.2 ms.
 const SHORTEST_NS: u64 = 5 * MS;
 
 /// How long the processes of a slice have their turns together after one had work that waited for
 /// another's launch.
 const MEETS_NS: u64 = 10_000 * MS;
 
-/// The least that a turn costs. A slice that asks for turns without using them cannot end those of
+/// The least that a turn costs. A slice that requests turns without using them cannot end those of
 /// others more often than its share allows.
 const LEAST_BILL_NS: u64 = MS;
 
@@ -141,7 +143,7 @@ const LOOK_NS: u64 = 10 * MS;
 /// A slice that had nothing to do in a turn counts as one with pauses for this long.
 const PAUSES_NS: u64 = 200 * MS;
 
-/// The work in flight beside a slice with pauses: what it waits for when it returns.
+/// The work in flight beside a slice with pauses. That slice waits for it when it returns.
 const SHALLOW_NS: u64 = MS;
 
 /// The work in flight beside slices that always want more: two batches, one that runs and one that
@@ -152,7 +154,7 @@ pub const DEPTH_NS: u64 = 4 * MS;
 const METERED_DEPTH_NS: u64 = 10 * MS;
 
 /// The work in flight of a slice that has its cards alone. A program that queues work and then
-/// stalls for 60 ms keeps the card busy; a newcomer waits for so much at most.
+/// stalls for 60 ms keeps the card busy. A newcomer waits at most for this much work.
 const ALONE_DEPTH_NS: u64 = 64 * MS;
 
 /// The state of all turns of one runtime directory.
@@ -210,9 +212,9 @@ impl Turns {
         Some(self.slices[at].rows.get(row)?.ledger.balance_ns())
     }
 
-    /// Bills the time since the last step to those for whom a card was reserved. The slices of a
-    /// gang divide it by their weights. Work that others do not wait for any more has its part of
-    /// the time.
+    /// Bills the time since the last step to the slices for which a card was reserved. The slices
+    /// of a gang divide it by their weights. Work for which others no longer wait is charged its
+    /// part of the time.
     fn bill(&mut self, passed: u64) {
         let mut weights: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         for (slice, party) in self.slices.iter().zip(&self.party_index) {
@@ -329,9 +331,9 @@ impl Turns {
         }
     }
 
-    /// Whether a party needs no turns on its cards, because it is the only active one there: for
-    /// all of its processes if no hard share limits it, or for one whose own bucket can limit it.
-    /// Time that it is owed it gets in turns first.
+    /// The processes for which a party needs no turns, because it is the only active party on its
+    /// cards: all of them if no hard share limits it, or one that its own bucket can limit. `None`
+    /// if the party needs turns. A party that is owed time, or owes time, gets turns first.
     fn alone_on(&self, p: usize) -> Option<Holder> {
         let party = &self.parties[p];
         let is_only = |card: &usize| self.cards[*card].parties.len() <= 1;
@@ -349,7 +351,7 @@ impl Turns {
         row.only_active(self.now).filter(|_| is_even).map(Holder::Slot)
     }
 
-    /// Marks for whom each card is reserved until the next step.
+    /// Marks the slices for which each card is reserved until the next step.
     fn mark_reserved(&mut self) {
         for (slice, party) in self.slices.iter_mut().zip(&self.party_index) {
             for row in &mut slice.rows {

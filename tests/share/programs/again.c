@@ -1,7 +1,7 @@
 // build:
-/* again SECONDS PROGRAM [ARGUMENT]...: runs the program repeatedly for so many seconds.
+/* again SECONDS PROGRAM [ARGUMENT]...: runs the program repeatedly for this many seconds.
  *
- * One JSON line at the end: how often, and for how long. */
+ * One JSON line at the end: the number of runs, and the seconds that they took. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // build: -ldl
-/* beside SECONDS LONG_US SHORT_US PAUSE_US: launches kernels of LONG_US on one stream, one after the
- * other, and short ones on another stream, with a wait and a pause after each. */
+/* beside SECONDS LONG_US SHORT_US PAUSE_US: launches kernels of LONG_US on one stream, one after
+ * the other. On another stream it launches kernels of SHORT_US, and waits and pauses after each. */
 #include "plain.h"
 
 static handle named(const char *format, const char *us)

@@ -1,8 +1,9 @@
 // build: -ldl
-/* carrier SECONDS US BYTES: repeatedly launches a graph that copies so many bytes to the card, runs two
- * kernels of so many microseconds in parallel, and copies the bytes back; different bytes each time.
+/* carrier SECONDS US BYTES: repeatedly launches a graph. The graph copies BYTES to the card, runs
+ * two kernels of US microseconds in parallel, and copies the bytes back. The bytes differ each
+ * time.
  *
- * One JSON line at the end: completed graphs, and how many returned other bytes than were sent. */
+ * One JSON line at the end: completed graphs, and the number of graphs that returned wrong bytes. */
 #include "plain.h"
 
 enum { THREAD_LOCAL = 1 };

@@ -1,6 +1,6 @@
 // build: -ldl
-/* circle ROUNDS STREAMS US: launches on each of so many streams a kernel that waits for all others and then
- * lasts US microseconds, and waits for all of them; so many times.
+/* circle ROUNDS STREAMS US: in each round, launches one kernel on each stream, and waits for all
+ * of them. Each kernel waits until all others run, and then takes US microseconds.
  *
  * One JSON line at the end: elapsed_ns, and completed rounds. */
 #include "plain.h"

@@ -1,7 +1,7 @@
 // build: -ldl
-/* collective SECONDS US DEVICE...: repeatedly launches, on all of these cards, a kernel of so many
- * microseconds that waits for its partner on another card, and waits for all of them. Launches are one
- * round ahead, as in training loops.
+/* collective SECONDS US DEVICE...: repeatedly launches a kernel of US microseconds on each of
+ * these cards, and waits for all of them. Each kernel waits for its partner on another card.
+ * Launches are one round ahead, as in training loops.
  *
  * One JSON line at the end: completed rounds. */
 #include "plain.h"

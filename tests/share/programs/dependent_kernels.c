@@ -1,7 +1,7 @@
 // build: -ldl
-/* dependent_kernels SECONDS US PAUSE_US CARD CARD: repeatedly launches two kernels that wait for each
- * other, each on its own stream, on one card or two. The second is launched PAUSE_US after the first;
- * then the program waits for both.
+/* dependent_kernels SECONDS US PAUSE_US CARD CARD: repeatedly launches two kernels that wait for
+ * each other, each on its own stream, on one card or two. The second is launched PAUSE_US after
+ * the first. Then the program waits for both.
  *
  * One JSON line at the end: completed pairs. */
 #include "plain.h"

@@ -1,6 +1,6 @@
 // build: -ldl
-/* ends SECONDS US HOW: ends contexts, one after the other, while kernels of so many microseconds run and
- * wait in them. HOW is destroy, reset or release; the last two end the primary context.
+/* ends SECONDS US HOW: ends contexts, one after the other, while kernels of US microseconds run
+ * and wait in them. HOW is destroy, reset or release; the last two end the primary context.
  *
  * One JSON line at the end: contexts ended, and kernels launched. */
 #include "plain.h"

@@ -1,6 +1,7 @@
 // build: -ldl
-/* exchange US KERNELS: launches kernels of US microseconds that wait for the same launch of another process, as
- * ranks of a job on one card do; KERNELS of them for each round, and waits for the card. It never ends. */
+/* exchange US KERNELS: in each round, launches KERNELS kernels of US microseconds, and waits for
+ * the card. Each kernel waits for the same kernel of another process, as in a job with two ranks
+ * on one card. It never ends. */
 #include "plain.h"
 
 int main(int argc, char **argv)

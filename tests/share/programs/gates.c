@@ -1,10 +1,10 @@
 // build: -ldl -pthread
-/* gates ROUNDS THREADS US BEHIND HOW: each of so many threads launches a kernel that spins until it is opened,
- * and BEHIND kernels of US microseconds behind it in the same stream. Then the thread opens it, and waits for
- * the stream; so many times. HOW is the way to open it:
+/* gates ROUNDS THREADS US BEHIND HOW: in each round, each thread launches a kernel that spins
+ * until it is opened, and BEHIND kernels of US microseconds behind it in the same stream. Then the
+ * thread opens the first kernel, and waits for the stream. HOW is the way to open it:
  *
  * launch  by the launch of another kernel, in another stream
- * host    by a flag of the host, which is no call of the driver
+ * host    by a flag that the host sets without a call of the driver
  *
  * One JSON line at the end: elapsed_ns, and completed rounds of all threads. */
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 enum { MOST = 64 };
 
-/* The stub's: the host takes part in a collective for a stream. */
+/* A function of the stub: the host takes part in a collective in place of a stream. */
 CUresult stub_arrive(CUfunction function);
 
 static handle context, work;

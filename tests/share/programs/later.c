@@ -1,5 +1,5 @@
 // build:
-/* later SECONDS PROGRAM [ARGUMENT]...: runs the program after so many seconds. */
+/* later SECONDS PROGRAM [ARGUMENT]...: runs the program after this many seconds. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // build: -ldl -pthread
-/* launches SECONDS US WAY: launches kernels of so many microseconds in one of the ways below, and waits
+/* launches SECONDS US WAY: launches kernels of US microseconds in one of the ways below, and waits
  * for the card after every few of them.
  *
  * One JSON line at the end: completed kernels. */

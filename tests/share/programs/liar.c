@@ -1,13 +1,14 @@
 // build: -ldl -pthread
-/* liar SECONDS LIE US: writes false things about itself into its slice's account, again and again, and meanwhile
- * launches kernels of US microseconds, one after the other; 0: none after the first. LIE is:
+/* liar SECONDS LIE US: repeatedly writes false reports into the account of its slice. Meanwhile it
+ * launches kernels of US microseconds, one after the other; with 0 it launches one kernel only.
+ * LIE is:
  *
- * waits   it has a launch that waits for permission
- * runs    it has work on the card
- * idle    it has no work
- * wants   by turns that it waits and that it has work, each for 5 ms
- * all     by turns each of these three, for 20 ms
- * unused  it has used no engine time
+ * waits   it reports that a launch waits for permission
+ * runs    it reports work on the card
+ * idle    it reports no work
+ * wants   waits and runs by turns, for 5 ms each
+ * all     waits, runs and idle by turns, for 20 ms each
+ * unused  it reports that it has used no engine time
  *
  * One JSON line at the end: completed kernels. */
 #include <fcntl.h>
@@ -50,7 +51,7 @@ static void store(size_t at, uint64_t value)
     __atomic_store_n((uint64_t *)(account + at), value, __ATOMIC_SEQ_CST);
 }
 
-/* About the first card, in the names of all processes of the slice. */
+/* Writes a report about the first card for every process of the slice. */
 static void tell(uint64_t state)
 {
     uint64_t turn = *(volatile const uint32_t *)(grants + FIRST_GRANT);
@@ -67,7 +68,7 @@ static void tell(uint64_t state)
     syscall(SYS_futex, account + WAKE, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
-/* The state that it claims at an instant. */
+/* The state that it reports at an instant. */
 static uint64_t claimed(uint64_t at)
 {
     static const uint64_t states[] = {WAITING, RUNNING, IDLE};

@@ -1,6 +1,6 @@
 // build: -ldl
-/* not_current SECONDS US: launches kernels of US microseconds in a stream of one context, while another
- * context is current; two rounds of 16 of them are in flight.
+/* not_current SECONDS US: launches kernels of US microseconds in a stream of one context, while
+ * another context is current. Two rounds of 16 kernels are in flight.
  *
  * One JSON line at the end: completed kernels. */
 #include "plain.h"

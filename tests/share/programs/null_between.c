@@ -1,7 +1,7 @@
 // build: -ldl
-/* null_between ROUNDS NAME PAUSE_US: launches a kernel of 20 us in the NULL stream, and then the kernel NAME in
- * each of two blocking streams, the second one PAUSE_US after the first; so many times. It waits for the card
- * after every second round.
+/* null_between ROUNDS NAME PAUSE_US: in each round, launches a kernel of 20 us in the NULL stream,
+ * and then the kernel NAME in each of two blocking streams, the second one PAUSE_US after the
+ * first. It waits for the card after every second round.
  *
  * One JSON line at the end: elapsed_ns, and completed rounds. */
 #include "plain.h"

@@ -1,12 +1,12 @@
 // build: -ldl
-/* once US END: launches one kernel of so many microseconds, and then ends the process by one of:
+/* once US END: launches one kernel of US microseconds, and then ends the process by one of:
  *
  * exit     waits for the kernel and exits at once
  * running  exits after 50 ms, while the kernel runs
  * late     an exit handler that was registered after the first launch ends the context before the
  *          library's own handler runs
- * handler  launches three more and waits for each, in a handler that runs when the thread's own storage
- *          is already destroyed
+ * handler  launches three more kernels and waits for each, in a handler that runs when the thread's
+ *          own storage is already destroyed
  *
  * One JSON line at the end. */
 #include "plain.h"

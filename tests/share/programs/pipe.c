@@ -1,6 +1,7 @@
 // build: -ldl
-/* pipe SECONDS US STREAMS: a pipeline. Each item takes a kernel of US microseconds on each of so many streams,
- * one after the other; kernels of different items overlap. Twice as many items as streams are in flight.
+/* pipe SECONDS US STREAMS: a pipeline. Each item takes a kernel of US microseconds on each stream,
+ * one after the other. Kernels of different items overlap. Twice as many items as streams are in
+ * flight.
  *
  * One JSON line at the end: completed items. */
 #include "plain.h"

@@ -1,6 +1,6 @@
 // build: -ldl
-/* reexec SECONDS US: launches a kernel of so many microseconds, waits for it, and executes itself again,
- * until the time is over.
+/* reexec SECONDS US: launches a kernel of US microseconds, waits for it, and executes itself
+ * again, until the time is over.
  *
  * One JSON line at the end. */
 #include "plain.h"

@@ -1,9 +1,9 @@
 // build: -ldl -lm
-/* server SECONDS US KERNELS LOAD SEED: answers requests one after the other; each takes so many kernels of US
- * microseconds. They arrive at random, and take LOAD percent of the card's time in the mean. The same ones
- * arrive in each run with a seed.
+/* server SECONDS US KERNELS LOAD SEED: answers requests one after the other. Each takes KERNELS
+ * kernels of US microseconds. Requests arrive at random, and on average take LOAD percent of the
+ * card's time. With the same seed, the same requests arrive.
  *
- * One JSON line at the end: late_ns, of each request the time from its arrival to its answer. */
+ * One JSON line at the end: late_ns, the time of each request from its arrival to its answer. */
 #include <math.h>
 #include "plain.h"
 

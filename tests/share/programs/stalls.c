@@ -1,6 +1,7 @@
 // build: -ldl
-/* stalls SECONDS US QUEUED_MS STALL_MS: launches QUEUED_MS of kernels of US microseconds, sleeps for STALL_MS, and
- * so on, as a training loop with a data loader. It never waits for the card.
+/* stalls SECONDS US QUEUED_MS STALL_MS: repeatedly launches QUEUED_MS of kernels of US
+ * microseconds, and sleeps for STALL_MS, like a training loop with a data loader. It never waits
+ * for the card.
  *
  * One JSON line at the end: launched kernels. */
 #include "plain.h"

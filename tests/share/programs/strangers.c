@@ -1,6 +1,7 @@
 // build: -ldl
-/* strangers SECONDS: launches on one stream, by turns, a known kernel, a kernel that was never launched
- * before, and the known kernel with a grid that was not used for long. Launches are one round ahead.
+/* strangers SECONDS: repeatedly launches on one stream a known kernel, a kernel that was never
+ * launched before, and the known kernel with a grid that was not used for long. Launches are one
+ * round ahead.
  *
  * One JSON line at the end: completed rounds. */
 #include "plain.h"

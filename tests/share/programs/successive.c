@@ -1,8 +1,9 @@
 // build: -ldl
-/* successive SECONDS US END: runs short programs one after the other. Each launches one kernel of so many
- * microseconds, waits for it, and ends by END: exit (as from main), _exit, or kill (SIGKILL).
+/* successive SECONDS US END: runs short programs one after the other. Each launches one kernel of
+ * US microseconds, waits for it, and ends by END: exit (as from main), _exit, or kill (SIGKILL).
  *
- * One JSON line at the end: start_ns, how many completed their kernel, and their pids. */
+ * One JSON line at the end: start_ns, the number of programs that completed their kernel, and
+ * their PIDs. */
 #include <signal.h>
 #include <sys/wait.h>
 #include "plain.h"

@@ -1,7 +1,7 @@
 // build: -ldl -pthread
-/* thread_streams SECONDS THREADS US BLOCKS AHEAD: so many threads launch kernels of US microseconds and BLOCKS
- * blocks, each thread in its own default stream (as after `nvcc --default-stream per-thread`), and wait after
- * every AHEAD of them.
+/* thread_streams SECONDS THREADS US BLOCKS AHEAD: threads launch kernels of US microseconds and
+ * BLOCKS blocks. Each uses its own default stream (as after `nvcc --default-stream per-thread`),
+ * and waits after every AHEAD kernels.
  *
  * One JSON line at the end: completed kernels. */
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // build: -ldl -pthread
-/* threads SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US: so many threads, each with its own stream in
- * one of so many contexts, launch kernels of so many microseconds and blocks, sleep for PAUSE_US after
- * each, and wait after every AHEAD of them.
+/* threads SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US: threads launch kernels of US
+ * microseconds and BLOCKS blocks, each in its own stream in one of the contexts. Each sleeps for
+ * PAUSE_US after each kernel, and waits after every AHEAD kernels.
  *
  * One JSON line at the end: completed kernels. */
 #include <pthread.h>

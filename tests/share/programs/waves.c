@@ -1,6 +1,6 @@
 // build: -ldl
-/* waves SECONDS US STREAMS BLOCKS: repeatedly launches a kernel of so many microseconds and blocks on each
- * stream, and waits for all of them.
+/* waves SECONDS US STREAMS BLOCKS: repeatedly launches a kernel of US microseconds and BLOCKS
+ * blocks on each stream, and waits for all of them.
  *
  * One JSON line at the end: completed kernels. */
 #include "plain.h"

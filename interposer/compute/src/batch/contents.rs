@@ -20,8 +20,8 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// A batch of at most so much engine time, with a first launch; with `is_single` it stays the
-    /// only one.
+    /// A batch of at most `limit_ns` of engine time, with its first launch. With `is_single` it has
+    /// no other launch.
     pub(super) fn begin(key: u64, cost: Option<u64>, limit_ns: u64, is_single: bool) -> Self {
         Self {
             launches: 1,

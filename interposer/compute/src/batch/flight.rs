@@ -1,5 +1,5 @@
-//! A batch in flight: when it should have ended, how much of its time the card worked, and which
-//! cost follows from that.
+//! A batch in flight: its expected end, the part of its time in which the card worked, and the cost
+//! of its kernel that follows from that.
 
 use std::sync::Mutex;
 
@@ -21,9 +21,9 @@ pub(crate) const LONGEST_POLL_NS: u64 = 2_000_000;
 pub(crate) enum End {
     /// An event behind its last launch.
     Event(Event),
-    /// At this time the card was seen to have done it.
+    /// The card had finished it by this time of the host's clock.
     Seen(u64),
-    /// Nobody can tell. It takes as long as predicted.
+    /// It is unknown. The batch is billed as predicted.
     Predicted,
 }
 
@@ -43,19 +43,19 @@ pub(crate) struct Flight {
     pub(crate) expected: u64,
     /// The host time in which its launches were made.
     pub(crate) window: u64,
-    /// Before its first event was recorded.
+    /// A time just before its first event was recorded.
     pub(crate) opened_at: u64,
-    /// When it was handed over.
+    /// When it was handed over to the meter.
     pub(crate) closed_at: u64,
-    /// Since when it may have been running: since it was opened, or since the batch before it on its
-    /// stream was billed.
+    /// The earliest time at which it can have begun to run: when it was opened, or when the batch
+    /// before it on its stream was billed.
     pub(crate) runs_since: u64,
     /// When to poll it next, if it is the oldest one of its stream.
     pub(crate) next_poll: u64,
 }
 
 impl Flight {
-    /// How long the card worked for it, of the time between its events.
+    /// The part of the time between its events in which the card worked for it.
     pub(crate) fn busy_time(&self, span: u64, at: u64) -> u64 {
         let users = self.limiter.possible_users(at);
         if users > 1 {
@@ -67,7 +67,8 @@ impl Flight {
         bill(span, self.window, self.predicted, self.launches)
     }
 
-    /// Learns about the cost of its kernel, if it is unknown, while so many processes use the card.
+    /// Learns a first cost of its kernel, if that is unknown, while `users` processes share the
+    /// card.
     pub(crate) fn learn_shared(&self, span: u64, users: u32) {
         if let Some(key) = self.key.filter(|key| costs::cost_of(*key).is_none()) {
             costs::learn(key, span / u64::from(self.launches) / u64::from(users), 1);
@@ -85,7 +86,7 @@ impl Flight {
         poll_after(at, flying)
     }
 
-    /// Whether the card has done it.
+    /// Whether the card has finished it.
     pub(crate) fn reached(&self) -> Reached {
         match self.end {
             End::Event(end) => end.reached(),
@@ -105,8 +106,8 @@ impl Flight {
 
     /// Learns the cost of its kernel, if all launches were of one kernel and the time between the
     /// events had almost no idle time. A single launch has bounds in any case: it took at most the
-    /// span, and at least the span less the idle time. Returns whether the predictions of its
-    /// kernels were put to the test.
+    /// span, and at least the span less the idle time. Returns whether the span shows if the
+    /// predictions were right.
     pub(crate) fn learn(&self, span: u64) -> bool {
         let idle = match self.end {
             End::Predicted => return false,
@@ -129,7 +130,7 @@ impl Flight {
     }
 }
 
-/// When to poll again for something that has been due for so long: often at first.
+/// When to poll again for something that has been due for the time `overdue`: often at first.
 pub(super) fn poll_after(at: u64, overdue: u64) -> u64 {
     at + (overdue / 64).clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS)
 }

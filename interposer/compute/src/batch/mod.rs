@@ -2,10 +2,10 @@
 //! another.
 //!
 //! The launching thread closes a batch right behind its last launch, or before its own other work
-//! in the stream. Nobody records an event later: in the default stream it would wait for all
-//! blocking streams, and they for it. If the launches stop before the batch is full, the meter asks
-//! the driver whether the stream is done; or it knows, because the program itself has waited for it. A closed batch is in flight until the card has reached its
-//! second event.
+//! in the stream. No event is recorded later: in the default stream it would wait for all blocking
+//! streams, and they for it. If the launches stop before the batch is full, it has no second event.
+//! Then it ends when the program itself has waited for it, or when the driver reports to the meter
+//! that the stream is done. A closed batch is in flight until the card has reached its end.
 
 mod contents;
 pub(crate) mod flight;

@@ -20,23 +20,23 @@ pub(super) struct Batch {
     pub(super) stream: Stream,
     queue: Queue,
     start: Event,
-    /// Before its first event was recorded.
+    /// A time just before its first event was recorded.
     pub(super) opened_at: u64,
     pub(super) contents: Contents,
     /// The prediction that the limiter has for it.
     expected: u64,
-    /// The thread's budget is for launches of this batch.
+    /// Whether the thread's budget is for launches of this batch.
     pub(super) has_budget: bool,
-    /// The launch that is being made is its last.
+    /// Whether the launch that is being made is its last.
     pub(super) is_closing: bool,
-    /// It gets no more launches.
+    /// Whether it gets no more launches.
     pub(super) is_sealed: bool,
-    /// It began in a stall, with a launch of unknown cost.
+    /// Whether it began in a stall, with a launch of unknown cost.
     pub(super) is_stalled: bool,
     /// How long the driver's call for its last launch took.
     pub(super) in_call: u64,
     seen: Seen,
-    /// When the program last waited for all of its launches, of which there were so many.
+    /// How many launches it had when the program last waited for all of them, and when that was.
     ended: Option<(u32, Ended)>,
 }
 
@@ -47,13 +47,13 @@ pub(crate) struct Ended {
     pub(crate) at: u64,
 }
 
-/// The batch when the meter last looked.
+/// The state of the batch when the meter last looked.
 #[derive(Clone, Copy)]
 struct Seen {
     launches: u32,
     /// When it first saw that many.
     at: u64,
-    /// Until when the card worked on them without a pause.
+    /// Until when the card is known to have worked on them.
     busy_until: u64,
     /// When to ask the driver next whether they are done.
     ask_at: u64,
@@ -115,8 +115,8 @@ impl Batch {
         if self.contents.is_known { self.contents.predicted } else { self.expected }
     }
 
-    /// Records the second event behind it, unless it is known to have ended: called by the launching thread, beside work of its own.
-    /// The batch's context must be current.
+    /// Records the second event behind it, unless it is known to have ended. The launching thread
+    /// calls this, beside work of its own. The batch's context must be current.
     pub(super) fn close(self) {
         if let Some((end, window)) = self.known_end() {
             return self.end(end, window);
@@ -137,7 +137,7 @@ impl Batch {
         flight::hand_over(self.flight(end, window));
     }
 
-    /// If it ended now: its time until now, of work that still runs.
+    /// The batch as if it ended now, to bill work that still runs.
     pub(super) fn so_far(&self) -> Flight {
         self.flight(End::Predicted, self.seen.at.saturating_sub(self.opened_at))
     }
@@ -172,11 +172,11 @@ impl Batch {
         at >= self.seen.at + QUIET_NS
     }
 
-    /// The meter looks whether the batch is done. Returns its end and window if it is; otherwise
+    /// Called by the meter. Returns the end and window of the batch if it is done, and otherwise
     /// when to look again. At the process's exit (`is_last`) it looks before it should be done.
     ///
-    /// None of our events is recorded now. It would be a barrier in the default stream, and another
-    /// thread's own stream has no name.
+    /// No event is recorded here. In the default stream it would be a barrier, and the meter has no
+    /// handle for another thread's own stream.
     pub(super) fn look(&mut self, at: u64, is_last: bool) -> Result<(End, u64), u64> {
         if !self.is_sealed {
             return Err(self.seen.at + QUIET_NS);
@@ -198,13 +198,13 @@ impl Batch {
             }
             Reached::Lost => End::Predicted,
         };
-        // When its launches were made is known to the next look, and when they were done, to the
-        // last one before.
+        // The last launch was made at some time before `seen.at`, and the card finished at some
+        // time after `seen.busy_until`. The card may have been idle in both intervals.
         let window = self.seen.at - self.opened_at + (at - self.seen.busy_until);
         Ok((end, window))
     }
 
-    /// Whether the card has done what is in the stream.
+    /// Whether the card has finished all work in the stream.
     fn is_done(&self) -> Reached {
         if self.stream.is_threads_own() || capture::any() {
             return Reached::Lost;
@@ -222,7 +222,7 @@ impl Batch {
 
     /// Its context has ended, so it will never be measured.
     pub(super) fn forget(&self) {
-        // The driver has waited for what was in it.
+        // The driver has waited for the work in it.
         let elapsed = now().saturating_sub(self.opened_at);
         self.limiter.bill_unmeasured(
             self.queue,

@@ -34,8 +34,8 @@ const _: () = assert!(BATCH_NS < Estimate::UNPAYABLE_NS as u64);
 /// then is billed soon.
 const OLD_NS: u64 = 4_000_000;
 
-/// The streams, by [`bit_of`], whose next batch has a single launch, which is measured alone: a batch
-/// has just been billed as predicted, and the prediction may be wrong.
+/// The streams, by [`bit_of`], whose next batch has a single launch, which is measured alone. A
+/// batch there has just been billed as predicted, and the prediction may be wrong.
 static MEASURE_NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The next step of a launch after its admission.
@@ -101,7 +101,7 @@ pub(crate) fn with_own<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     .ok()
 }
 
-/// The calling thread has waited for some streams: what it has launched there has ended.
+/// The calling thread has waited for some streams: its launches there have ended.
 pub(crate) fn note_end(ended: Ended, which: impl Fn(Stream) -> bool) {
     let _ = OWN.try_with(|own| {
         let Some(Registered(thread)) = own.get() else { return };
@@ -120,12 +120,12 @@ pub(crate) fn threads() -> Vec<Arc<Thread>> {
     threads.clone()
 }
 
-/// A batch of a stream did not put the predictions of its kernels to the test.
+/// The measured time of a batch did not show whether the predictions of its kernels were right.
 pub(crate) fn measure_next(queue: Queue) {
     MEASURE_NEXT.fetch_or(bit_of(queue), Ordering::Relaxed);
 }
 
-/// A bit for a stream. It does not matter that others share it.
+/// A bit for a stream. Several streams may have the same bit.
 fn bit_of(queue: Queue) -> u64 {
     1 << (queue >> 58)
 }
@@ -165,8 +165,9 @@ impl Thread {
         Some(grant(batch, &mut open.kinds, cost))
     }
 
-    /// Adds a launch to the open batch of its stream, if that began with one of unknown cost in a
-    /// stall. So a stall of any length needs few of our events, and does not fill the driver's queue.
+    /// Adds a launch to the open batch of its stream, if that batch began in a stall with a launch
+    /// of unknown cost. So a stall of any length needs few of our events, and does not fill the
+    /// driver's queue.
     fn join_stalled(&self, stream: Stream, new: &New) -> bool {
         let open = &mut *lock(&self.open);
         let open = open.batches.iter_mut().find(|batch| batch.stream == stream);
@@ -205,8 +206,8 @@ impl Thread {
         open.count_used(budget::of_thread().withdraw());
         // A signal handler of this thread may have opened one since.
         close(&mut open.batches, |batch| batch.stream == stream);
-        // The meter does not look at a stream that may be captured. Without its thread none ends a
-        // batch when its launches stop.
+        // The meter does not look at a stream that may be captured. Without its thread, no batch
+        // ends when its launches stop.
         let is_single = limiter.is_one_by_one(opened_at)
             || METER.has_no_thread()
             || capture::any()
@@ -226,7 +227,7 @@ impl Thread {
         next
     }
 
-    /// The driver has taken the last launch of a batch, in a call of `in_call`.
+    /// The driver has taken the last launch of a batch, in a call that took `in_call`.
     pub(crate) fn launched(&self, in_call: u64) {
         let batches = &mut lock(&self.open).batches;
         for batch in batches.iter_mut().filter(|batch| batch.is_closing) {
@@ -245,7 +246,7 @@ impl Thread {
     }
 
     /// Closes the open batches on some streams. Called by a thread that ends them. If this thread
-    /// launches at the very same moment, that launch is not billed.
+    /// makes a launch at the same time, that launch is not billed.
     pub(crate) fn close_from_outside(&self, which: impl Fn(Stream) -> bool) {
         let open = &mut *lock(&self.open);
         if open.has(&which) {
@@ -261,15 +262,15 @@ impl Thread {
         }
     }
 
-    /// No launch joins an open batch any more.
+    /// Closes the open batches for further launches.
     pub(crate) fn seal(&self) {
         let open = &mut *lock(&self.open);
         self.count_from_outside(open);
         open.seal();
     }
 
-    /// Called by the meter: ends the batches whose launches have stopped and are done, in the
-    /// contexts that live. No launch joins one on the cards in `over` any more. Returns when to look
+    /// Called by the meter. Ends the batches whose launches have stopped and are done, in contexts
+    /// that live. Launches no longer join batches on the cards in `over`. Returns when to look
     /// again. At the process's exit (`is_last`), all launches have stopped.
     pub(crate) fn look(
         &self,

@@ -10,10 +10,10 @@ use vgpu_driver::guard::lock;
 const UNKNOWN_NS: u64 = 1_000_000;
 
 static COSTS: Mutex<Option<Costs>> = Mutex::new(None);
-/// How often a cost has changed.
+/// The number of times that a cost has changed.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
-/// Records what each of some launches of a kernel took.
+/// Records that each of some launches of a kernel took the time `each`, in nanoseconds.
 pub fn learn(key: u64, each: u64, launches: u32) {
     let has_changed = with_costs(|costs| {
         let before = costs.cost(key);

@@ -21,16 +21,16 @@ impl Estimate {
     const MOST_LAUNCHES: u32 = 0x7fff;
     const MOST_NS: u32 = 0x7fff_ffff;
 
-    /// One launch that is predicted to take so long.
+    /// One launch that is predicted to take `ns`.
     pub(crate) const fn of_launch(ns: u32) -> Self {
         Self((ns as u64) << NS_SHIFT | 1 << LAUNCHES_SHIFT | OTHER)
     }
 
-    /// A budget for so many launches that together are predicted to take so long.
+    /// A budget for `launches` launches that together are predicted to take `ns`.
     pub(super) fn of_budget(ns: u64, launches: u32) -> Self {
         let ns = ns.min(u64::from(Self::MOST_NS));
         let launches = u64::from(launches.min(Self::MOST_LAUNCHES));
-        // As many others as can be counted: no budget has so many launches.
+        // The largest possible number of others: no budget has that many launches.
         Self(ns << NS_SHIFT | launches << LAUNCHES_SHIFT | u64::from(u16::MAX))
     }
 

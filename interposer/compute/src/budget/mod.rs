@@ -1,4 +1,4 @@
-//! The launch budget: what a thread may launch without asking for admission.
+//! The launch budget: how much a thread may launch without admission.
 //!
 //! A limited launch must cost a few nanoseconds, so admission decides for many launches at once. It
 //! grants the thread a budget for one stream, in predicted engine time and in launches. The thread
@@ -34,19 +34,19 @@ pub static EPOCH: AtomicU32 = AtomicU32::new(1);
 pub struct Budget {
     /// Whether the budget is valid: [`EPOCH`] when it was granted.
     pub epoch: AtomicU32,
-    /// How many contexts had ended when the driver was asked for the current one.
+    /// The number of contexts that had ended when the driver was asked for the current one.
     age: AtomicU32,
     /// The stream, as [`Launch::stream`] names it and most programs write it.
     pub stream: AtomicUsize,
     /// The same for functions in which NULL means the thread's own stream.
     pub stream_ptsz: AtomicUsize,
-    /// An [`Estimate`]: what is left.
+    /// The rest of the budget, an [`Estimate`].
     pub left: AtomicU64,
     /// The table of kinds; null until a budget is granted.
     pub kinds: AtomicPtr<Line>,
-    /// An [`Estimate`]: the whole budget.
+    /// The whole budget, an [`Estimate`].
     granted: AtomicU64,
-    /// The thread's current context, or 0 if the driver must be asked, and the limiter of its card.
+    /// The thread's current context and the limiter of its card. 0: the driver must be asked.
     context: AtomicUsize,
     limiter: AtomicPtr<CardLimiter>,
 }
@@ -54,7 +54,7 @@ pub struct Budget {
 const _: () = assert!(size_of::<Budget>() <= thread_block::SIZE);
 
 impl Budget {
-    /// Grants so many launches on a stream that together are predicted to take so long.
+    /// Grants `launches` launches on a stream that together are predicted to take `ns`.
     pub fn grant(&self, kinds: *const Line, stream: usize, ns: u64, launches: u32) {
         let Estimate(budget) = Estimate::of_budget(ns, launches);
         self.stream.store(stream, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The limiter of one card in this process: it lets launches wait, and bills them.
+//! The limiter of one card in this process: it delays launches, and bills them.
 //!
 //! A launch that needs a new batch calls [`CardLimiter::admit`], which waits until the verdict is
 //! that the batch may begin. When the batch has been measured, [`CardLimiter::bill`] bills it;
@@ -32,8 +32,8 @@ const LOOK_AGAIN_NS: u64 = 10_000_000;
 const TURN_LINGER_NS: u64 = 50_000;
 /// How long a process without turns counts as running without launching anything.
 const LINGER_NS: u64 = 2_000_000;
-/// The same while its bucket is empty. That mostly lasts a few milliseconds, which the coordinator
-/// need not know of.
+/// The same while its bucket is empty. That mostly lasts a few milliseconds, so the coordinator is
+/// not told.
 const BUCKET_LINGER_NS: u64 = 20_000_000;
 /// How often a process sends a heartbeat while it has work or waits. The coordinator assumes after
 /// [`SILENT_NS`] without one that the process was stopped.
@@ -58,7 +58,7 @@ pub struct CardLimiter {
 pub(crate) enum Admitted {
     /// No share binds this process now.
     Unmetered,
-    /// A batch begins, and counts as outstanding. With `is_stalled` it begins because the work in
+    /// A batch begins, and counts as outstanding. `is_stalled`: it begins because the work in
     /// flight makes no progress.
     Metered { is_stalled: bool },
 }
@@ -199,8 +199,8 @@ impl CardLimiter {
         self.state().outstanding.change(queue, before, after);
     }
 
-    /// Bills a batch that will never be measured: what was predicted or, if its context has ended,
-    /// the time since it began, if that is more.
+    /// Bills a batch that will never be measured: the predicted time or, if its context has ended,
+    /// the time since it began, if that is longer.
     pub(crate) fn bill_unmeasured(&self, queue: Queue, predicted: u64, billed: u64) {
         self.bill(queue, predicted, EngineTime::Unmeasured(billed));
     }
@@ -211,7 +211,7 @@ impl CardLimiter {
         self.seats.possible_users(at)
     }
 
-    /// How many processes of other slices may have used it, as far as the coordinator knows.
+    /// How many processes of other slices may have used the card, as far as the coordinator knows.
     pub(crate) fn others(&self, at: u64) -> u32 {
         self.seats.others(at)
     }
@@ -289,12 +289,11 @@ impl CardLimiter {
             }
         }
         if is_over && !state.outstanding.is_empty() {
-            // Whether the work makes progress.
+            // Reports whether the work makes progress.
             state.report(&self.seats, Running, turn, at);
         }
         if state.reported.state == Waiting && state.waiting == 0 {
-            // The threads that waited were admitted, because no share binds any more, or have
-            // ended.
+            // The threads that waited were admitted, because no share binds now, or have ended.
             state.report(&self.seats, Idle, turn, at);
         }
         let until = grant.filter(|grant| has_turn && !is_over && grant.until > at);
@@ -307,8 +306,8 @@ impl CardLimiter {
         Look { again_at, must_close: is_over && !state.outstanding.is_empty() }
     }
 
-    /// The process exits. Bills the work that still runs, which has run so long so far, and reports
-    /// at once what would otherwise be reported later. If the work goes on, only the rest of it is
+    /// Called when the process exits. Bills the work that still runs for the time `ran`, and makes
+    /// at once the reports that would come later. If the work goes on, only the rest of it is
     /// billed.
     pub(crate) fn leave(&self, ran: Option<u64>, at: u64) {
         let mut state = self.state();

@@ -1,8 +1,8 @@
 //! The batches in flight on a card, by stream.
 //!
-//! Streams run at the same time as far as their kernels leave room, which cannot be predicted. So a
-//! stream is charged for its own batches only; what streams took from each other is billed when it
-//! has been measured.
+//! Streams run at the same time if their kernels leave room, which cannot be predicted. So a stream
+//! is charged for its own batches only. Time in which several streams worked is known when the
+//! batches have been measured.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ impl OnStream {
 }
 
 impl Outstanding {
-    /// A batch begins that is predicted to take so long, with a launch of this kind.
+    /// A batch begins that is predicted to take `ns`, with a launch of this kind.
     pub(super) fn add(&mut self, queue: Queue, ns: u64, kind: u64) {
         match self.streams.iter_mut().find(|stream| stream.queue == queue) {
             Some(stream) => {
@@ -48,7 +48,8 @@ impl Outstanding {
         }
     }
 
-    /// The last batch of a stream, predicted to take so long, is part of the one before it.
+    /// The last batch of a stream, which was predicted to take `ns`, becomes part of the one before
+    /// it.
     pub(super) fn join_batches(&mut self, queue: Queue, ns: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.queue == queue) {
             stream.kinds.pop_back();
@@ -56,7 +57,7 @@ impl Outstanding {
         }
     }
 
-    /// A batch ends that was predicted to take so long.
+    /// A batch ends that was predicted to take `ns`.
     pub(super) fn end(&mut self, queue: Queue, ns: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.queue == queue) {
             stream.kinds.pop_front();

@@ -75,7 +75,7 @@ impl Seats {
         members.unwrap_or(1).saturating_add(self.others(at))
     }
 
-    /// How many processes of other slices may have used it, as far as the coordinator knows.
+    /// How many processes of other slices may have used the card, as far as the coordinator knows.
     pub(super) fn others(&self, at: u64) -> u32 {
         self.grant(at).map_or(0, |grant| u32::try_from(grant.others).unwrap_or(u32::MAX))
     }

@@ -2,8 +2,7 @@
 
 use super::outstanding::Outstanding;
 
-/// The shortest patience: more than a batch of short kernels takes, however late its end is
-/// noticed.
+/// The shortest patience. A batch of short kernels takes less, even if its end is noticed late.
 const PATIENCE_NS: u64 = 10_000_000;
 /// The longest time between two launches that are let through in one stall.
 const LONGEST_PATIENCE_NS: u64 = 100_000_000;
@@ -22,7 +21,7 @@ const ENDED_NS: u64 = 2_000_000;
 pub(super) struct Stall {
     progressed_at: u64,
     let_through_at: u64,
-    /// How many launches were let through since.
+    /// How many launches were let through since the last progress.
     let_through: u32,
     /// When work last ended soon after a launch was let through.
     resolved_at: u64,
@@ -54,7 +53,7 @@ impl Stall {
     }
 
     /// When the next launch may be let through, if nothing ends before. `u64::MAX` if nothing is in
-    /// flight. `users`: so many processes may have to share the card.
+    /// flight. `users`: the number of processes that may have to share the card.
     pub(super) fn ends_at(
         &self,
         outstanding: &Outstanding,

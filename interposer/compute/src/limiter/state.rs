@@ -1,5 +1,5 @@
-//! A process's launches in flight on a card, its debt, and what it reports of them in the
-//! accounts of its slices.
+//! A process's launches in flight on a card, its debt, and its reports of them in the accounts of
+//! its slices.
 
 use std::sync::atomic::Ordering;
 
@@ -16,14 +16,14 @@ use crate::launch::Queue;
 /// The state of a card's limiter, behind its lock.
 pub(super) struct State {
     pub(super) bucket: Bucket,
-    /// The bucket was empty, and does not have enough for the next launches yet.
+    /// Whether the bucket was empty, and does not have enough for the next launches yet.
     pub(super) is_saving: bool,
     /// The debt that earlier processes of the slices have left.
     unpaid_debt: Debt,
     /// Batches that are open or in flight.
     pub(super) outstanding: Outstanding,
     pub(super) stall: Stall,
-    /// The last launch that was looked at is of the kind that runs before it.
+    /// Whether the launch of the last verdict is of the same kind as the batch that runs before it.
     pub(super) waits_for_own_kind: bool,
     /// Since when the unbilled part of the outstanding work has been running.
     pub(super) unbilled_since: Option<u64>,
@@ -35,7 +35,7 @@ pub(super) struct State {
     /// How many threads wait for credit or a turn, and since when there has been one.
     pub(super) waiting: u32,
     waiting_since: u64,
-    /// How many of them wait for a turn, and how long the longest launch of theirs takes.
+    /// How many of them wait for a turn, and the time of their longest launch.
     waiting_for_turn: u32,
     needs_ns: u64,
 }
@@ -70,8 +70,8 @@ impl State {
         self.outstanding.add(new.queue, new.predicted, new.kind);
     }
 
-    /// A batch has ended. Returns what is billed: measured time is billed at most for the wall time
-    /// in which the batch can have run ([`Wall`]).
+    /// A batch has ended. Returns the billed time: the measured time, but at most the wall time in
+    /// which the batch can have run ([`Wall`]).
     pub(super) fn end(&mut self, queue: Queue, predicted: u64, time: EngineTime, at: u64) -> u64 {
         self.outstanding.end(queue, predicted);
         self.stall.progress(at);
@@ -88,13 +88,13 @@ impl State {
         }
     }
 
-    /// The outstanding work has run so long so far. Returns what is billed now.
+    /// The outstanding work has run for the time `ran` so far. Returns the time that is billed now.
     pub(super) fn advance(&mut self, ran: u64, at: u64) -> u64 {
         self.wall.bill(at, ran, true)
     }
 
-    /// Debits the bucket, which has this rate. `None`: the bucket does not bind, and time that is
-    /// lent, or granted in turns, is not debited.
+    /// Debits the bucket, which has this rate. `None`: the bucket does not bind. Time that is lent,
+    /// or granted in turns, is not debited.
     pub(super) fn debit(&mut self, rate: Option<u32>, billed: u64, at: u64) {
         self.set_rate(rate, at);
         if rate.is_some() {
@@ -129,7 +129,7 @@ impl State {
     }
 
     /// Reports the debt, and when it will be paid. Work in flight counts as far as it has run: if
-    /// the process is killed, nobody bills it.
+    /// the process is killed, it is not billed later.
     pub(super) fn report_debt(&self, words: &ComputeWords, at: u64) {
         let ran = self.unbilled_since.map_or(0, |since| at.saturating_sub(since));
         let mut bucket = self.bucket.clone();
@@ -143,8 +143,8 @@ impl State {
         words.debt.store(carried.to_word(), Ordering::Relaxed);
     }
 
-    /// Reports what this process does in the outermost slice's account, which the coordinator
-    /// reads. Returns whether that has changed.
+    /// Reports the state of this process in the outermost slice's account, which the coordinator
+    /// reads. Returns whether the report has changed.
     pub(super) fn report(
         &mut self,
         seats: &Seats,
@@ -223,6 +223,6 @@ impl State {
 pub(crate) enum EngineTime {
     /// By the card's own clock.
     Measured(u64),
-    /// It could not be measured: what was predicted, or the longest time possible.
+    /// It could not be measured: the predicted time, or the longest time possible.
     Unmeasured(u64),
 }

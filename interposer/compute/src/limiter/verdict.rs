@@ -13,7 +13,7 @@
 //!
 //! A kernel may wait for a later launch: of the same thread, on another stream, or of another
 //! process. So no launch waits while work of its own process is in flight and makes no progress
-//! (`Stall`). The bill stays: the process waits later, when its work has ended.
+//! (`Stall`). The time is still billed: the process waits later, when its work has ended.
 
 use hami_limits::grants::{Grant, Kind};
 use hami_share::limiter::{WHOLE_PPM, fits};
@@ -23,28 +23,29 @@ use super::seats::Seats;
 use super::state::State;
 use crate::launch::Queue;
 
-/// All streams together may have so many times the work of one. They may run at the same time.
+/// All streams together may have this many times the work of one stream in flight, because they may
+/// run at the same time.
 const STREAMS_DEPTH: u64 = 4;
 /// This many streams may have one batch in any case, because their kernels may wait for each other.
-/// More need patience.
+/// A launch on a further stream waits until the work is stalled.
 const IN_FLIGHT_STREAMS: usize = 16;
 
-/// The meter notices the end of a batch within this time. A launch that finds a stall waits so long,
-/// because the stall may be over.
+/// The meter notices the end of a batch within this time. A launch that finds a stall waits for
+/// this time, because the stall may be over.
 const NOTICED_NS: u64 = 2_000_000;
 
 /// A process with work on several streams, whose bucket is empty, pauses until its credit lasts for
-/// so long, but no longer than [`PAUSE_NS`]. So its kernels run beside each other, as without a
-/// share, and not one by one as credit comes.
+/// this time, but no longer than [`PAUSE_NS`]. So its kernels overlap, as without a share, and do
+/// not run one by one as credit comes.
 const BURST_NS: u64 = 20_000_000;
 const PAUSE_NS: u64 = 30_000_000;
 
-/// The decision about a launch that needs a new batch. `turn` is the number of the grant that was
-/// seen.
+/// The decision about a launch that needs a new batch. `turn` is the number of the grant on which
+/// it is based.
 pub(super) enum Verdict {
     /// No share binds this process now.
     Unlimited,
-    /// The batch may begin. `depth`: so much engine time may be in flight. With `is_stalled` it
+    /// The batch may begin. `depth`: the most engine time that may be in flight. `is_stalled`: it
     /// begins because the work in flight makes no progress.
     Go { turn: u32, depth: u64, is_stalled: bool },
     /// Enough is in flight. The launch may begin at this time if nothing has ended by then.
@@ -168,11 +169,11 @@ fn credit_of_burst(rate_ppm: u32) -> i64 {
     of(BURST_NS, WHOLE_PPM.saturating_sub(rate_ppm)).min(of(PAUSE_NS, rate_ppm)).cast_signed()
 }
 
-/// The nanoseconds that the bucket lacks for what the stream has in flight.
+/// The nanoseconds that the bucket lacks for the work that the stream has in flight.
 fn missing(state: &State, queue: Queue, at: u64) -> i64 {
     let (batches, ns) = state.outstanding.on(queue);
-    // Work that takes longer than predicted costs what it has taken so far. A stream is charged for
-    // its own work only, because kernels of another stream may wait for its kernels.
+    // Work that takes longer than predicted costs the time that it has taken so far. A stream is
+    // charged for its own work only, because kernels of another stream may wait for its kernels.
     let elapsed = state.unbilled_since.map_or(0, |since| at.saturating_sub(since));
     let is_overdue = batches >= 1 && elapsed > state.outstanding.total();
     let in_flight = if is_overdue { ns.max(elapsed) } else { ns };

@@ -5,9 +5,10 @@
 //!
 //! The thread cannot be created where the system refuses more threads: `RLIMIT_NPROC`, the limit of
 //! a container on its processes, or a seccomp filter. Then the threads that need admission do its
-//! work ([`look_here`]): whenever one of them asks for a batch, and as long as it waits. So the share
-//! holds. Between two launches nobody looks. So work is billed at the next launch, at the end of its
-//! context or at exit, and the coordinator learns late that the process has become idle.
+//! work ([`look_here`]): whenever one of them asks for a batch, and as long as it waits. So the
+//! share holds. But nothing is measured between two launches: work is billed at the next launch, at
+//! the end of its context or at exit, and the coordinator learns late that the process has become
+//! idle.
 
 #![allow(clippy::disallowed_methods)] // the only thread that the library starts
 
@@ -226,7 +227,7 @@ impl Meter {
         self.timelines.forget_ended(&ends);
     }
 
-    /// Whether the card has done a batch whose context lives.
+    /// Whether the card has finished a batch whose context lives.
     fn reached(&mut self, flight: &Flight) -> Reached {
         let reached = flight.reached();
         if reached == Reached::Yes && matches!(flight.end, End::Predicted) {
@@ -278,8 +279,8 @@ impl Meter {
                 flight.limiter.note_idle(at);
             }
         }
-        // If other processes use the card, all streams of this process stand still at once in their
-        // time slices. So no stream can have used what another one has left over.
+        // In the time slices of other processes, all streams of this process stand still at once.
+        // So no stream can have used time that another stream left idle.
         let free = if is_shared { span } else { busy };
         let oldest = self.flights.iter().map(|flight| flight.opened_at).min().unwrap_or(at);
         let oldest_ago = at.saturating_sub(oldest) + YOUNG_NS;

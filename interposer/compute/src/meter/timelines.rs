@@ -1,13 +1,14 @@
-//! When batches were on the card: one timeline for each context, measured between events.
+//! The times at which batches were on the card: one timeline for each context, measured between
+//! events.
 //!
 //! The card's clock cannot be read, but the time between two events of a context can. So each
 //! context has an event from which others are measured, its *epoch*. A newer event replaces it now
 //! and then.
-
 //!
-//! If the end of a batch has no event, it is known by the host's clock. A timeline also knows how far
-//! this is ahead of its own: no event is reached before it is recorded, and in an idle stream it is
-//! reached at once.
+//! If a batch has no second event, its end is a time of the host's clock. So a timeline also
+//! estimates how far the host's clock is ahead of its own. No event is reached before the host
+//! records it, so each event gives a lower bound. In an idle stream an event is reached at once,
+//! and then the bound is exact.
 
 use hami_share::limiter::Busy;
 
@@ -21,8 +22,8 @@ const EPOCH_NS: i64 = 500_000_000;
 /// The time of the first epoch: batches may have begun before it.
 const FIRST_EPOCH_NS: i64 = 10_000_000_000;
 
-/// The clocks of host and card drift apart by a nanosecond in this many at most. What is known of
-/// their distance is trusted by that much less later.
+/// The clocks of host and card drift apart by at most one nanosecond in this many. So the known
+/// bound of their difference is lowered by that much as time passes.
 const DRIFT: i64 = 10_000;
 
 /// The timelines of all contexts. A process has one or two.
@@ -37,7 +38,7 @@ pub(super) struct Timeline {
     epoch: Event,
     /// The time of the epoch.
     epoch_at: i64,
-    /// How far the host's clock is ahead at least.
+    /// A lower bound of how far the host's clock is ahead.
     host_ahead: i64,
     busy: Busy,
 }
@@ -61,7 +62,7 @@ impl Timelines {
         &mut self.timelines[index]
     }
 
-    /// Whether others are still measured from an event.
+    /// Whether other events are still measured from an event.
     pub(super) fn has_epoch(&self, event: Event) -> bool {
         self.timelines.iter().any(|line| line.epoch == event)
     }
@@ -73,7 +74,7 @@ impl Timelines {
 }
 
 impl Timeline {
-    /// From when until when a batch was on the card; `None` if the driver cannot tell.
+    /// The start and the end of a batch on the card; `None` if the driver cannot tell.
     pub(super) fn span(&mut self, flight: &Flight) -> Option<(u64, u64)> {
         let from = self.epoch_at
             + if self.epoch == flight.start { 0 } else { flight.start.since(self.epoch)? };
@@ -87,14 +88,14 @@ impl Timeline {
         Some((from, u64::try_from(until).ok()?.max(from)))
     }
 
-    /// When a batch ends, by the host's clock at the earliest.
+    /// The earliest end of a batch, by the host's clock.
     pub(super) fn ends_at(&mut self, flight: &Flight) -> Option<u64> {
         let (_, until) = self.span(flight)?;
         Some(until.saturating_add_signed(self.host_ahead))
     }
 
-    /// How much of a batch's `busy` time no other batch of its context had. `oldest_ago`: how long
-    /// ago the oldest batch began that is not measured yet.
+    /// The part of a batch's `busy` time that no other batch of its context has covered.
+    /// `oldest_ago`: how long ago the oldest batch that is not measured yet began.
     pub(super) fn cover(
         &mut self,
         flight: &Flight,

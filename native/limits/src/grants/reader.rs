@@ -70,8 +70,8 @@ impl GrantsView {
         swept_at
     }
 
-    /// When the last process of this slot of the account whose memory the driver has freed had
-    /// joined; 0 for none, and for a slot that no account has.
+    /// The `joined_at` of the last process in this slot of the account whose memory the driver has
+    /// freed; 0 if there is none, and for a slot that no account has.
     pub fn departed(&self, slot: usize) -> u64 {
         let departed = layout(&self.map).departed.get(slot);
         departed.map_or(0, |joined_at| u64::from_le(joined_at.load(Ordering::Relaxed)))

@@ -1,8 +1,8 @@
 //! The report with which a process answers a grant.
 //!
-//! It stands in the account as one word: the turn that the process had seen, what the process does,
-//! and how long its next launch takes. The interposer writes it, the coordinator reads it, and both
-//! use these types.
+//! The account stores it as one word: the turn that the process has seen, the state of its work,
+//! whether the work is stalled, and how long the next launch takes. The interposer writes it, the
+//! coordinator reads it, and both use these types.
 
 /// A process's work on a card.
 #[repr(u32)]
@@ -15,27 +15,27 @@ pub enum ComputeState {
     /// A thread waits to launch, for a turn or, without turns, for the process's own bucket.
     /// Nothing is in flight.
     Waiting = 1,
-    /// Work may be in flight; the last may have just ended.
+    /// Work may be in flight. The last of it may have just ended.
     Running = 2,
 }
 
-/// What a process reports of a card.
+/// The report of a process about its work on one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The turn that the process had seen.
     pub turn: u32,
-    /// What it does.
+    /// The state of its work.
     pub state: ComputeState,
-    /// Its work in flight has ended nothing for longer than the process expected. The work may wait
+    /// Whether no batch in flight has ended for longer than the process expected. The work may wait
     /// for a launch that waits for a turn.
     pub is_stalled: bool,
-    /// How long the launch takes that waits for a turn, in nanoseconds, as far as the process
-    /// knows; 0 if no launch waits, or its time is unknown to a library of an earlier version.
+    /// The predicted time of the launch that waits for a turn, in nanoseconds; 0 if no launch
+    /// waits, or if the library is of an earlier version.
     pub needs_ns: u64,
 }
 
-/// The state is in the lowest two bits of a word, then follow the stall, the need from the second
-/// byte on, and the turn in the upper half.
+/// The lowest two bits of the word are the state, and the third is the stall. Bytes 1 to 3 are the
+/// need, and the upper half is the turn.
 const STATE: u64 = 3;
 const STALLED: u64 = 4;
 const NEED_SHIFT: u32 = 8;

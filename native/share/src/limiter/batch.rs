@@ -7,9 +7,8 @@ pub const BATCH_NS: u64 = 2_000_000;
 /// The most launches in a batch, so that a wrong prediction for very short kernels has a bound.
 pub const LARGEST_BATCH: u32 = 512;
 
-/// The time that a driver takes for a launch at most, so that the engine may be idle meanwhile. A
-/// call that takes longer waits for the engine: its queue is full, or the driver is told to wait
-/// for each launch.
+/// The longest time that a driver takes for a launch while the engine is idle. A call that takes
+/// longer waits for the engine: its queue is full, or the driver is told to wait for each launch.
 const CALL_NS: u64 = 10_000;
 
 /// The number of launches of a kernel that takes `cost` ns in a batch of `batch_ns`; 1 while the
@@ -46,9 +45,8 @@ pub fn idle(window: u64, predicted: u64, launches: u32) -> u64 {
     window.saturating_sub(predicted - last)
 }
 
-/// By how much work may be late at the end of a turn: about the time until a process has seen its
-/// turn. Otherwise the last kernel of a turn whose length is a multiple of the kernel's would not
-/// fit.
+/// How late work may end after its turn: about the time until a process has seen its turn.
+/// Otherwise, if the length of a turn is a multiple of the kernel's, the last kernel would not fit.
 const SLACK_NS: u64 = 300_000;
 
 /// The longest turn that a single launch gets. A kernel that takes longer goes on after its turn.

@@ -1,4 +1,4 @@
-//! A card: the slices that are active on it, and the queues of those that want it.
+//! A card: the slices that are active on it, and the queues of slices that need it.
 
 use std::mem::take;
 
@@ -9,7 +9,7 @@ use crate::{Priority, Regime};
 
 #[derive(Debug, Default)]
 pub(super) struct Card {
-    /// Slice and row of all slices that have the card.
+    /// Slice and row of all slices that may use the card.
     pub members: Vec<(usize, usize)>,
     pub sharing: Sharing,
     /// The parties that are active on it, each once.
@@ -19,8 +19,8 @@ pub(super) struct Card {
     /// percent, and the number of active slices without a share.
     remaining: u64,
     without_share: u64,
-    /// By priority: the time of the least served slice in the queue. New ones start with it, so it
-    /// never falls.
+    /// For each priority, the time of the least served slice in the queue. A slice that enters the
+    /// queue starts with about this time, so it never decreases.
     floor: [u64; 3],
     /// The index of the party that has it.
     pub holder: Option<usize>,

@@ -15,8 +15,8 @@ const ROUND_NS: u64 = 68 * MS;
 /// The turn of a party whose work may wait for its own launches.
 const UNBLOCK_NS: u64 = 3 * MS;
 
-/// By how much time of a whole card a party must be behind the holder of a card to end its turn.
-/// Otherwise two parties with pauses would end each other's turns again and again.
+/// A party must be behind the holder of a card by this much time of a whole card to end the
+/// holder's turn. Otherwise two parties with pauses would end each other's turns again and again.
 const BEHIND_HOLDER_NS: u64 = 2 * MS;
 
 /// A party that needs a turn on its cards.
@@ -77,7 +77,7 @@ impl Turns {
         }
     }
 
-    /// Marks for each card which party has it, and whose work still runs on it.
+    /// Marks for each card the party that has it, and the parties whose work still runs on it.
     fn mark_cards(&mut self) {
         for (p, party) in self.parties.iter().enumerate() {
             for card in party.turn.iter().flat_map(|turn| &turn.cards) {
@@ -144,8 +144,8 @@ impl Turns {
         )
     }
 
-    /// How much more a party has had than the least served one of its queue. The card of which it
-    /// has had the most decides, so that it gets too much of none.
+    /// How much more time a party has had than the least served party of its queue. The card with
+    /// the largest difference decides, so that the party gets too much time on no card.
     fn ahead(&self, p: usize) -> u64 {
         let party = &self.parties[p];
         let ahead = party.rows(&self.slices).map(|row| {
@@ -169,8 +169,8 @@ impl Turns {
             let cut =
                 reserved_at.is_none() && cards.iter().all(|card| self.may_cut_short(*card, p));
             for card in cards {
-                // Until all cards are free, other parties may use a free one. The next turn on a
-                // card that is not free is the candidate's.
+                // Until all cards are free, other parties may use the free ones. The candidate gets
+                // the next turn on each card that is not free.
                 let lent = if self.free_at(card, candidate) > now { now } else { free_at };
                 self.cards[card].reserved_at.get_or_insert(lent);
                 if cut {
@@ -235,10 +235,10 @@ impl Turns {
         free_at
     }
 
-    /// Whether a party may end the turn of the holder of a card: it returned while the other had
-    /// the card, and has a higher priority, or has had less, or is new. So an interactive program does not wait
-    /// for a whole turn after each of its pauses. Programs that always want more never cut each
-    /// other short.
+    /// Whether a party may end the turn of the holder of a card: the party returned from a pause
+    /// during this turn, and has a higher priority, or has had less time, or is new. So an
+    /// interactive program does not wait for a whole turn after each of its pauses. Programs that
+    /// always have work never end each other's turns.
     fn may_cut_short(&self, card: usize, p: usize) -> bool {
         let asked_at = self.parties[p].rows(&self.slices).filter_map(|row| row.asked_at).max();
         let Some(holder) = self.cards[card].holder.filter(|holder| *holder != p) else {

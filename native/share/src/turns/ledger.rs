@@ -12,14 +12,15 @@ const NS: i64 = 100;
 /// bucket.
 const SAVED: i64 = SAVED_NS * NS;
 
-/// The most that it is owed for waiting for the turns and unfinished work of others.
+/// The most that it is owed for the time in which it waited for the turns and unfinished work of
+/// others.
 const CLAIM: i64 = 2_000 * MS as i64 * NS;
 
 /// The most that it owes: as much as a process's own bucket.
 const DEBT: i64 = DEBT_NS * NS;
 
 /// How far behind the others of a queue a slice may be when it returns from a short pause, in its
-/// own engine time: a burst of requests is served before the work of programs that always want
+/// own engine time. So a burst of requests is served before the work of programs that always have
 /// more.
 const BEHIND_NS: u64 = 100 * MS;
 
@@ -34,7 +35,7 @@ const WHOLE: u64 = 100_000;
 pub(super) enum Unused {
     /// The slice waits for the card, which others have: it is owed the time.
     Accumulates,
-    /// The slice has the card, or pauses: what it is owed stays.
+    /// The slice has the card, or pauses: the time that it is owed stays.
     Stays,
     /// No other slice is in its way: it only saves up a little.
     Capped,

@@ -2,8 +2,9 @@
 //!
 //! A slice is a party by itself, or the slices of a gang are one. A party gets its turns on all of
 //! its cards at once, because kernels of two cards may wait for each other, and would wait for ever
-//! for a card that another party has. In its turn all of its processes may launch. The driver
-//! divides the time among them.
+//! for a card that another party has. The processes of a slice with one card have turns one after
+//! the other. Other parties, and processes whose kernels wait for each other, have their turns
+//! together; the driver then divides the time among the processes.
 
 use super::process::{Entitled, Process};
 use super::slice::{Sharing, Slice, SliceCard};
@@ -29,7 +30,7 @@ pub(super) struct Party {
     pub turn: Option<Turn>,
     /// Since when its work has gone on past its turn.
     pub overdue_since: Option<u64>,
-    /// How many of its processes have work past its turn, and since when.
+    /// How many of its processes have work past its turn, and since when it has been this number.
     overdue: (usize, u64),
     /// When it last had nothing to do in its turn.
     paused_at: Option<u64>,
@@ -47,7 +48,7 @@ pub(super) struct Turn {
     pub until: u64,
     pub cards: Vec<usize>,
     pub began: u64,
-    /// One process, or all.
+    /// The processes that may launch: one, or all.
     pub holder: Holder,
     /// Granted so that work which waits for a launch of the party can end.
     pub unblocks: bool,
@@ -120,8 +121,8 @@ impl Party {
     }
 
     /// The holder of its next turn. The processes of a slice on one card have turns one after the
-    /// other: a card that changes between contexts loses time. Processes whose kernels wait for each
-    /// other, and those on several cards, have turns together.
+    /// other, because a card loses time when it changes between contexts. Processes whose kernels
+    /// wait for each other, those on several cards, and those of a gang have turns together.
     pub fn next_holder(&self, now: u64, slices: &[Slice]) -> Option<Holder> {
         let [(s, r)] = self.members[..] else { return Some(Holder::All) };
         let row = &slices[s].rows[r];
@@ -132,8 +133,8 @@ impl Party {
         row.next_process(has_turn, self.expected(row.card, now)).map(Holder::Slot)
     }
 
-    /// Its processes have their turns together for a while, if work that began in a turn waits for
-    /// another launch.
+    /// The party gets a turn so that its work can end. If that work began in a turn, its processes
+    /// have their turns together for a while.
     pub fn meet(&mut self, now: u64, slices: &[Slice]) {
         self.unblocked_at = now;
         let had_turn = self
@@ -158,7 +159,7 @@ impl Party {
         self.turn = Some(turn);
     }
 
-    /// Ends the turn if it is over. `alone`: for whom it may still have its cards alone.
+    /// Ends the turn if it is over. `alone`: the processes that may still have the cards alone.
     pub fn end_turn(&mut self, now: u64, alone: Option<Holder>, slices: &mut [Slice]) {
         let Some(turn) = &self.turn else { return };
         let over = match turn.kind {
@@ -182,7 +183,8 @@ impl Party {
         }
     }
 
-    /// A turn that was given up at once is billed for a while: handing over has cost others time.
+    /// Bills a turn that was given up for [`LEAST_BILL_NS`] at least: the handover has cost others
+    /// time.
     fn bill_shortest(&self, now: u64, slices: &mut [Slice]) {
         let Some(turn) = &self.turn else { return };
         let missing = (turn.began + LEAST_BILL_NS).saturating_sub(now);
@@ -288,8 +290,8 @@ impl Party {
         self.turn.is_none() && self.waits(slices) && (late || stuck)
     }
 
-    /// Whether the turn is about to end, or does not have all cards on which launches wait, while
-    /// its holder responds.
+    /// Whether the turn may be prolonged: its holder responds, and the turn is about to end, is too
+    /// short for a launch that waits, or lacks a card on which a launch waits.
     pub fn may_go_on(&self, now: u64, slices: &[Slice]) -> bool {
         self.turn.as_ref().is_some_and(|turn| {
             let ends = now.saturating_add(AHEAD_NS) >= turn.until;
@@ -301,8 +303,8 @@ impl Party {
         })
     }
 
-    /// Whether a holder of the turn has reported that it saw it, or works. A stopped one gets no
-    /// more.
+    /// Whether a holder of the turn works, or has reported that it saw the turn. The turn of a
+    /// stopped process is not prolonged.
     fn responds(&self, turn: &Turn, slices: &[Slice]) -> bool {
         self.rows(slices).filter(|row| turn.cards.contains(&row.card)).any(|row| {
             row.processes.iter().any(|process| {

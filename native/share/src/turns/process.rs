@@ -4,9 +4,9 @@ use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, Report, SI
 
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Its last report.
+    /// The state that the process last reported.
     pub last: ProcessView,
-    /// The current view has it.
+    /// Whether the current view has it.
     pub found: bool,
     last_active: Option<u64>,
     /// Since when its work has gone on without a turn.
@@ -14,26 +14,27 @@ pub(super) struct Process {
     /// The time that was reserved for it alone, which orders the slice's processes. It is raised to
     /// that of the others when the process starts.
     pub served: u64,
-    /// It waited or worked at the last step.
+    /// Whether it waited or worked at the last step.
     pub was_busy: bool,
-    /// Its work began in a turn, or needed none.
+    /// Whether its work began in a turn, or needed none.
     was_entitled: bool,
-    /// Its work began in a turn.
+    /// Whether its work began in a turn.
     pub had_turn: bool,
-    /// It did not respond, with its report at that time. Any sign of life ends this.
+    /// Its report when it did not respond; `None` while it responds. Another report or a heartbeat
+    /// clears this.
     silent: Option<ProcessView>,
-    /// Its work does not end, so others do not wait for it any more; with its report at that time.
-    /// Progress ends this. A launch of it may be what the work waits for.
+    /// Its report when others stopped waiting for its work, because the work did not end. Progress
+    /// clears this. The work may wait for another launch of the process.
     stuck: Option<Report>,
     stuck_since: u64,
     /// The part of the card's time that such work has had. It is billed when the work has ended.
     pub owed: u64,
-    /// Work that it launched without permission may still be queued.
+    /// Whether work that it launched without permission may still be queued.
     backlog: bool,
 }
 
 impl Process {
-    /// `metered`: its launches are metered.
+    /// `metered`: whether its launches are metered.
     pub fn new(now: u64, seen: &ProcessView, metered: bool) -> Self {
         let mut process = Self {
             last: *seen,
@@ -58,8 +59,8 @@ impl Process {
     pub fn read(&mut self, now: u64, seen: &ProcessView, metered: bool) {
         self.found = true;
         if seen.id != self.last.id {
-            // Another process has its slot, or claims so. The time for which others have waited
-            // counts on.
+            // Another process has its slot, or claims to. The time for which others have already
+            // waited still counts.
             let (overdue_since, was_entitled) = (self.overdue_since, self.was_entitled);
             *self = Self { overdue_since, was_entitled, ..Self::new(now, seen, metered) };
             return;
@@ -116,8 +117,8 @@ impl Process {
         (self.is_stuck() && self.is_stalled() && self.waits()).then_some(self.stuck_since)
     }
 
-    /// The time of work that has ended, for which others did not wait. That of a queue from before
-    /// there were turns is not billed.
+    /// Takes the time of ended work for which others did not wait. A queue from before there were
+    /// turns is not billed.
     pub fn take_owed(&mut self) -> u64 {
         if self.stuck.is_some() {
             return 0;
@@ -126,18 +127,18 @@ impl Process {
         if self.backlog { 0 } else { owed }
     }
 
-    /// How long its next launch takes, if it waits. One behind work that makes no progress needs no
-    /// time: it is let through.
+    /// How long its next launch takes, if it waits. A launch behind work that makes no progress
+    /// needs no time in a turn: the process makes it as soon as it has one.
     pub fn needs(&self) -> u64 {
         if self.waits() && !self.is_stuck() { self.last.report.needs_ns } else { 0 }
     }
 
-    /// Whether work of it may be in flight.
+    /// Whether it may have work in flight.
     pub fn works(&self) -> bool {
         self.takes_part() && self.last.report.state == State::Running
     }
 
-    /// Whether work of it may be in flight for which others wait.
+    /// Whether it may have work in flight for which others wait.
     pub fn is_running(&self) -> bool {
         self.works() && self.stuck.is_none()
     }

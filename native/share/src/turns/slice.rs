@@ -61,14 +61,15 @@ pub(super) struct SliceCard {
     /// The published grant.
     pub grant: Grant,
     pub ledger: Ledger,
-    /// The queue that it is in: it needs the card, and its balance allows it.
+    /// The queue that it is in, if it needs the card and its balance allows it.
     pub queue: Option<Priority>,
-    /// It has become active and had no turn yet.
+    /// Whether it has become active and had no turn yet.
     pub newcomer: bool,
     pub last_served: u64,
     /// The number of its turn's grant; of the first one if the turn was prolonged.
     pub first_turn: u32,
-    /// Its party has had the card since the last step, by a turn or because its work went on.
+    /// Whether the card is reserved for its party since the last step, by a turn or because its
+    /// work goes on.
     pub is_reserved: bool,
     /// When it began to wait for the card.
     pub asked_at: Option<u64>,
@@ -165,7 +166,7 @@ impl SliceCard {
         self.ledger.credit(self.regime, passed, unused);
     }
 
-    /// Whether it has a living process, whatever that does.
+    /// Whether it has a living process, active or not.
     pub fn is_present(&self) -> bool {
         self.processes.iter().any(|process| !process.last.dead)
     }
@@ -196,7 +197,7 @@ impl SliceCard {
         self.processes.iter().any(Process::waits)
     }
 
-    /// Whether a launch waits of a process whose work makes progress.
+    /// Whether a launch of a process waits whose work makes progress.
     pub fn wants(&self) -> bool {
         self.processes.iter().any(|process| process.waits() && !process.is_stuck())
     }
@@ -216,7 +217,7 @@ impl SliceCard {
         self.processes.iter().map(Process::needs).max().unwrap_or(0)
     }
 
-    /// How many of its processes work or, with `metered`, are active.
+    /// How many of its processes have work in flight or, with `metered`, are active.
     pub fn at_work(&self, now: u64, metered: bool) -> u64 {
         let counts = |process: &&Process| {
             if metered { process.is_active(now) } else { process.works() }

@@ -58,7 +58,7 @@ impl Desk {
         self.reports_on(slice, 0, Report { state, ..Report::default() });
     }
 
-    /// A launch of the process waits that takes so long.
+    /// A launch of the process waits that takes `needs_ns`.
     fn needs(&mut self, slice: usize, needs_ns: u64) {
         let report = Report { state: State::Waiting, needs_ns, ..Report::default() };
         self.reports_on(slice, 0, report);
@@ -89,7 +89,7 @@ impl Desk {
         published
     }
 
-    /// A step after `passed`. It returns what is published.
+    /// A step after `passed`. It returns the published grants.
     fn step(&mut self, passed: u64) -> Vec<Published> {
         self.now += passed;
         let mut published = Vec::new();
@@ -234,7 +234,7 @@ fn a_revoked_card_is_read_once_more_before_it_is_granted() {
     let decision = desk.turns.step(desk.now, &desk.view);
     let grants: Vec<_> = decision.grants.iter().map(|publish| desk.publish(publish)).collect();
     assert_eq!((grants, decision.wake_at), (vec![no_turn(0)], Some(desk.now)));
-    // It has launched before it saw the revocation: the other waits for that.
+    // It has made a launch before it saw the revocation. The other waits for this launch.
     desk.process(0).report.state = State::Running;
     assert_eq!(desk.step(0), []);
     desk.reports(0, State::Waiting);
@@ -305,7 +305,7 @@ fn a_slice_that_returns_from_a_pause_ends_the_turn_of_a_lower_priority() {
     for priority in [Priority::Low, Priority::Normal, Priority::High] {
         let mut desk = two([50, 50]);
         desk.row(0).regime.priority = priority;
-        // It has had much more than the other.
+        // It has had much more time than the other.
         desk.works(0, 44 * MS);
         desk.step(0);
         desk.reports(0, State::Idle);
@@ -383,7 +383,7 @@ fn a_new_coordinator_continues_where_the_old_one_was_killed() {
     let mut desk = two([50, 50]);
     desk.turns = Turns::new();
     desk.works(0, 2 * MS);
-    // The turn is revoked, and its work is waited for.
+    // The turn is revoked, and the other waits for its work.
     assert_eq!(desk.step(0), [no_turn(0)]);
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);

@@ -43,11 +43,11 @@ pub struct ProcessView {
     pub slot: u16,
     /// Identifies the process: another one in the same slot has another number.
     pub id: u64,
-    /// What it does.
+    /// The state that it last reported.
     pub report: Report,
     /// When its meter last checked its work. A time in the future counts as now.
     pub active_at: u64,
-    /// Whether it is dead: its lock is free.
+    /// Whether it is dead, which means that its lock is free.
     pub dead: bool,
 }
 

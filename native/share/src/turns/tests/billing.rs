@@ -131,7 +131,7 @@ fn two_processes_of_a_hard_slice_alone_have_turns() {
     assert_eq!(desk.steps_for(1), [(0, Kind::Turn, Holder::Slot(9), 20 * MS)]);
 }
 
-/// New processes of the slice too.
+/// The debt also counts for new processes of the slice.
 #[test]
 fn a_slice_pays_its_debt_also_while_it_is_alone() {
     let mut desk = two([10, 50]);
@@ -157,7 +157,7 @@ fn a_slice_that_waited_is_owed_its_time_also_while_it_is_alone() {
     let mut desk = two([50, 50]);
     desk.reports(1, State::Waiting);
     desk.steps_for(1_000);
-    // It has waited for a second, and is owed half of it: it gets that in turns.
+    // It has waited for a second, and is owed half of this time. It gets the time in turns.
     desk.row(0).processes.clear();
     assert!(desk.balance(1) >= 450 * MS as i64, "{}", desk.balance(1));
     desk.step(0);
@@ -172,7 +172,8 @@ fn a_slice_that_waited_is_owed_its_time_also_while_it_is_alone() {
     }
     assert!((790..=810).contains(&had), "{had} ms");
     assert_eq!(desk.row(1).published.kind, Kind::Alone);
-    // Alone its own bucket enforces its share, so no debt grows and the grant does not change.
+    // While it is alone, its own bucket enforces its share. So no debt grows, and the grant does
+    // not change.
     for _ in 0..50 {
         desk.works(1, 5 * MS);
         assert_eq!(desk.step(0), []);

@@ -55,7 +55,7 @@ fn a_gang_waits_for_work_on_each_of_its_cards() {
     assert_eq!(desk.step(MS), [turn(0, 20 * MS), turn(1, 20 * MS)]);
 }
 
-/// Its row is not active any more, and has had more than its share.
+/// The row is no longer active, and has had more than its share.
 #[test]
 fn a_turn_ends_on_a_card_that_its_party_does_not_use_any_more() {
     let mut desk = Desk::new(&[10, 50, 0]);

@@ -82,7 +82,7 @@ fn long_metered_kernels_are_waited_for_forty_milliseconds() {
         desk.works(1, MS);
         assert_eq!(desk.step(0), []);
     }
-    // The driver lets both work; the other slice is not waited for, or counted, any more.
+    // The driver lets both work. Others no longer wait for this slice, and it no longer counts.
     desk.works(1, MS);
     assert_eq!(desk.step(0), [turn(0, 20 * MS)]);
     assert_eq!(desk.step(MS), [alone(0)]);
@@ -94,7 +94,7 @@ fn long_metered_kernels_are_waited_for_forty_milliseconds() {
     assert_eq!(desk.step(MS), [turn(1, 20 * MS)]);
 }
 
-/// A slice without a share that launched as it liked. Then one with a share starts.
+/// A slice without a share has launched without a limit. Then one with a share starts.
 fn queued() -> Desk {
     let mut desk = Desk::new(&[30, 0]);
     let process = desk.row(0).processes.pop();
@@ -114,7 +114,7 @@ fn a_queue_launched_without_permission_is_waited_for_twenty_milliseconds() {
     assert_eq!(desk.steps_for(1), [turn(0, 20 * MS)]);
     assert_eq!(desk.steps_for(1), [alone(0)]);
     desk.reports(0, State::Running);
-    // It still runs: only another state shows that the queue is done.
+    // It still runs. Only another state shows that the queue is done.
     assert_eq!(desk.steps_for(50), []);
     desk.reports(1, State::Waiting);
     assert_eq!(desk.steps_for(1), [no_turn(0)]);

@@ -11,7 +11,7 @@ fn a_stopped_holder_loses_the_card_after_ten_milliseconds_without_a_heartbeat() 
     assert_eq!(desk.step(MS), [no_turn(1), alone(0)]);
 }
 
-/// The coordinator wakes up for it.
+/// The coordinator sets a time to wake up for it.
 #[test]
 fn a_stopped_holder_loses_the_card_without_another_event() {
     let mut desk = second_of_two([50, 50]);

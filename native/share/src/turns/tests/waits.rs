@@ -78,7 +78,7 @@ fn others_get_the_card_after_four_seconds_of_short_turns() {
         desk.steps_for(1);
     }
     assert!(desk.now - began >= 4_000 * MS, "{}", desk.now - began);
-    // From now on it only has a short turn now and then.
+    // From now on it only gets short turns.
     let mut had = 0;
     for _ in 0..1_000 {
         let state = if desk.has_turn(1) { State::Running } else { State::Waiting };
