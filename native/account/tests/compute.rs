@@ -182,7 +182,11 @@ fn invalid_values_are_read_without_harm() {
     let snapshot = Snapshot::read(&scratch.path()).unwrap();
     assert_eq!(snapshot.used_ns, [u64::MAX; CARDS]);
     assert_eq!(snapshot.throttled_ns, [u64::MAX; CARDS]);
-    assert_eq!(account.compute(0, 0).current_state(), (u32::MAX, ComputeState::Idle));
+    let report = account.compute(0, 0).report();
+    assert_eq!(
+        (report.turn, report.state, report.is_stalled),
+        (u32::MAX, ComputeState::Idle, true)
+    );
     assert_eq!((account.departed_used_ns(15), account.departed_used_ns(16)), (u64::MAX, 0));
     // A free slot is not dead.
     assert!(!is_dead(&account, 1));
