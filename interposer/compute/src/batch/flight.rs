@@ -67,11 +67,11 @@ impl Flight {
         bill(span, self.window, self.predicted, self.launches)
     }
 
-    /// Learns a first cost of its kernel, if that is unknown, while `users` processes share the
-    /// card.
+    /// Learns the cost of its kernel while this many processes use the card: on average, each has
+    /// its part of the elapsed time.
     pub(crate) fn learn_shared(&self, span: u64, users: u32) {
-        if let Some(key) = self.key.filter(|key| costs::cost_of(*key).is_none()) {
-            costs::learn(key, span / u64::from(self.launches) / u64::from(users), 1);
+        if let Some(key) = self.key {
+            costs::learn(key, span / u64::from(self.launches) / u64::from(users), self.launches);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::limiter::card::CardLimiter;
 use crate::limiter::verdict::New;
 
 /// A batch that may still grow.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub(super) struct Batch {
     pub(super) limiter: &'static CardLimiter,
     pub(super) stream: Stream,

@@ -116,7 +116,7 @@ impl CardLimiter {
             let for_turn = matches!(verdict, Verdict::TooLong { .. } | Verdict::NotOurTurn { .. });
             if for_turn && !needs_turn {
                 // The processes of a slice share the card in its turn.
-                let users = u64::from(self.seats.possible_users(at));
+                let users = u64::from(self.seats.members(at));
                 state.need_turn(new.predicted.saturating_mul(users));
             } else if needs_turn && !for_turn {
                 state.no_turn_needed();

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::budget::costs;
 use crate::launch::Queue;
 
 /// The batches that have begun and are not billed yet.
@@ -82,9 +83,22 @@ impl Outstanding {
         stream.is_some_and(|stream| stream.kinds.front() == Some(&kind))
     }
 
+    /// Whether the oldest batch of a stream is of a kind that was never measured.
+    pub(super) fn is_unknown(&self, queue: Queue) -> bool {
+        let stream = self.streams.iter().find(|stream| stream.queue == queue);
+        let kind = stream.and_then(|stream| stream.kinds.front());
+        kind.is_some_and(|kind| costs::cost_of(*kind).is_none())
+    }
+
     /// How long the next batches of all streams are predicted to take, one after the other.
     pub(super) fn next_batches(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.ns / u64::from(stream.batches().max(1))).sum()
+        let next = |stream: &OnStream| {
+            let mean = stream.ns / u64::from(stream.batches().max(1));
+            // Its cost may have become known since it began.
+            let known = stream.kinds.front().and_then(|kind| costs::cost_of(*kind));
+            mean.max(known.unwrap_or(0))
+        };
+        self.streams.iter().map(next).sum()
     }
 
     /// How long the batches of the stream with the longest ones are predicted to take.

@@ -69,10 +69,13 @@ impl Seats {
     /// How many processes, this one included, may have used the card in the elapsed time of this
     /// process's work.
     pub(super) fn possible_users(&self, at: u64) -> u32 {
-        let grant = self.grant(at);
-        let is_shared = !grant.as_ref().is_some_and(is_exclusive);
-        let members = self.0.iter().map(|seat| seat.active(at)).max().filter(|_| is_shared);
-        members.unwrap_or(1).saturating_add(self.others(at))
+        self.members(at).saturating_add(self.others(at))
+    }
+
+    /// How many of them belong to this slice.
+    pub(super) fn members(&self, at: u64) -> u32 {
+        let is_shared = !self.grant(at).as_ref().is_some_and(is_exclusive);
+        self.0.iter().map(|seat| seat.active(at)).max().filter(|_| is_shared).unwrap_or(1)
     }
 
     /// How many processes of other slices may have used the card, as far as the coordinator knows.

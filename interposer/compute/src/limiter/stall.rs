@@ -88,7 +88,9 @@ mod tests {
 
     fn outstanding(batches: &[(u64, u64)]) -> Outstanding {
         let mut outstanding = Outstanding::default();
-        batches.iter().for_each(|(queue, ns)| outstanding.add(*queue, *ns, 0));
+        for (queue, ns) in batches {
+            outstanding.add(*queue, *ns, 0);
+        }
         outstanding
     }
 

@@ -135,7 +135,7 @@ impl Verdict {
 /// Whether enough is in flight, on the stream or on the card.
 fn is_full(state: &State, queue: Queue, depth: u64) -> bool {
     let (batches, ns) = state.outstanding.on(queue);
-    let is_long = batches >= 2 && ns >= depth;
+    let is_long = batches >= 2 && (ns >= depth || state.outstanding.is_unknown(queue));
     let is_crowded = state.outstanding.total() >= STREAMS_DEPTH * depth
         && (batches >= 1 || state.outstanding.streams() >= IN_FLIGHT_STREAMS);
     is_long || is_crowded

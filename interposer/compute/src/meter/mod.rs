@@ -197,7 +197,7 @@ impl Meter {
         let ends = contexts::hold();
         let mut running: Vec<Queue> = Vec::new();
         let mut index = 0;
-        while let Some(flight) = self.flights.get(index).copied() {
+        while let Some(flight) = self.flights.get_mut(index) {
             if running.contains(&flight.queue) {
                 index += 1;
                 continue;
@@ -206,18 +206,18 @@ impl Meter {
             let life = ends.life(flight.context, flight.age);
             let reached = match life {
                 Life::Ended => Reached::Lost,
-                Life::Lives if is_due => self.reached(&flight),
+                Life::Lives if is_due => reached(&mut self.timelines, flight),
                 Life::Lives | Life::Ending => Reached::NotYet,
             };
             if reached == Reached::NotYet {
                 running.push(flight.queue);
                 if is_due {
-                    self.flights[index].next_poll = flight.poll_at(polled_at);
+                    flight.next_poll = flight.poll_at(polled_at);
                 }
                 index += 1;
                 continue;
             }
-            self.flights.remove(index);
+            let flight = self.flights.remove(index);
             self.bill_one(&flight, life, reached);
             let at = now();
             if let Some(next) = self.flights.iter_mut().find(|next| next.queue == flight.queue) {
@@ -225,19 +225,6 @@ impl Meter {
             }
         }
         self.timelines.forget_ended(&ends);
-    }
-
-    /// Whether the card has finished a batch whose context lives.
-    fn reached(&mut self, flight: &Flight) -> Reached {
-        let reached = flight.reached();
-        if reached == Reached::Yes && matches!(flight.end, End::Predicted) {
-            let timeline = self.timelines.of(flight);
-            let until = context::with_current(flight.context, || timeline.ends_at(flight));
-            if until.flatten().is_some_and(|until| now() < until) {
-                return Reached::NotYet;
-            }
-        }
-        reached
     }
 
     /// Bills a batch that has ended.
@@ -296,6 +283,19 @@ impl Meter {
             }
         }
     }
+}
+
+/// Whether the card has finished a batch whose context lives.
+fn reached(timelines: &mut Timelines, flight: &Flight) -> Reached {
+    let reached = flight.reached();
+    if reached == Reached::Yes && matches!(flight.end, End::Predicted) {
+        let timeline = timelines.of(flight);
+        let until = context::with_current(flight.context, || timeline.ends_at(flight));
+        if until.flatten().is_some_and(|until| now() < until) {
+            return Reached::NotYet;
+        }
+    }
+    reached
 }
 
 /// Ends the open batches that are done. Returns when to look again.

@@ -3,6 +3,7 @@
 use super::{ACTIVE_NS, BACKLOG_NS, DRAIN_NS, METERED_NS, ProcessView, Report, SILENT_NS, State};
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub(super) struct Process {
     /// The state that the process last reported.
     pub last: ProcessView,
