@@ -389,7 +389,7 @@ impl Turns {
         let party = &self.parties[p];
         let turn = party.turn.as_ref().filter(|turn| turn.cards.contains(&row.card));
         let (kind, holder, until, depth) = match (row.sharing, turn) {
-            (Sharing::Unregulated, _) => return Grant::default(),
+            (Sharing::Unregulated, _) => (Kind::Own, Holder::All, 0, 0),
             (Sharing::Metered, _) => (Kind::Alone, Holder::All, 0, METERED_DEPTH_NS),
             (Sharing::Turns, None) => (Kind::Turn, Holder::None, 0, 0),
             (Sharing::Turns, Some(turn)) if turn.kind == Kind::Turn => {

@@ -5,7 +5,7 @@ use super::outstanding::Outstanding;
 /// The shortest patience. A batch of short kernels takes less, even if its end is noticed late.
 const PATIENCE_NS: u64 = 10_000_000;
 /// The longest time between two launches that are let through in one stall.
-const LONGEST_PATIENCE_NS: u64 = 100_000_000;
+const LONGEST_PATIENCE_NS: u64 = 500_000_000;
 
 /// Work that ends so soon after a launch was let through may have waited for it.
 const ENDED_NS: u64 = 2_000_000;

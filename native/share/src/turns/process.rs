@@ -78,6 +78,9 @@ impl Process {
             let goes_on = self.backlog || report.is_stalled || !then.is_stalled;
             report.state == then.state && goes_on
         });
+        if !report.is_stalled {
+            self.stuck_since = now;
+        }
         if self.takes_part() {
             let reported = (seen.active_at > 0).then_some(self.last.active_at);
             let seen_now = (seen.report.state != State::Idle).then_some(now);
