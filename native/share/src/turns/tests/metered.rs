@@ -114,10 +114,13 @@ fn a_queue_launched_without_permission_is_waited_for_twenty_milliseconds() {
     assert_eq!(desk.steps_for(1), [turn(0, 20 * MS)]);
     assert_eq!(desk.steps_for(1), [alone(0)]);
     desk.reports(0, State::Running);
+    // Both learn that the driver divides the card between them.
+    assert_eq!(desk.steps_for(1), [no_turn(1), alone(0)]);
+    assert_eq!((desk.row(0).published.others, desk.row(1).published.others), (1, 1));
     // It still runs. Only another state shows that the queue is done.
     assert_eq!(desk.steps_for(50), []);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.steps_for(1), [no_turn(0)]);
+    assert_eq!(desk.steps_for(1), [no_turn(0), no_turn(1)]);
 }
 
 #[test]
