@@ -79,6 +79,8 @@ pub use view::{Decision, GrantUpdate, ProcessView, Report, SliceCardView, SliceV
 
 use std::collections::BTreeMap;
 
+use hami_limits::grants::SILENCE_NS;
+
 use crate::{Grant, Holder, Kind, Mode};
 use card::Card;
 use ledger::limit;
@@ -185,7 +187,8 @@ impl Turns {
         let now = now.max(self.now);
         let passed = if self.now == 0 { 0 } else { now - self.now };
         self.now = now;
-        self.bill(passed);
+        // Longer ago, the coordinator was stopped, and its grants had ended.
+        self.bill(passed.min(SILENCE_NS));
         self.read_view(view);
         self.gather_parties();
         self.classify_cards();

@@ -12,6 +12,17 @@ fn a_turn_is_billed_by_the_clock() {
     assert_eq!(desk.balance(0), -2 * MS as i64);
 }
 
+/// After 50 ms without the coordinator's pulse its grants do not count.
+#[test]
+fn the_time_in_which_the_coordinator_was_stopped_is_not_billed() {
+    let mut desk = two([50, 50]);
+    let before = desk.balance(0);
+    desk.works(0, 150 * MS);
+    desk.step(0);
+    // Half of the time is credit.
+    assert_eq!(desk.balance(0) - before, 25 * MS as i64);
+}
+
 #[test]
 fn a_process_that_always_waits_is_billed() {
     let mut desk = two([50, 50]);
