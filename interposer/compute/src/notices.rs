@@ -48,10 +48,11 @@ pub enum Waited {
     Context(usize),
 }
 
-/// The calling thread is about to wait for work. Returns the time, or 0 if it is not needed.
-#[inline]
-pub fn waiting() -> u64 {
-    if fast_path::needs_admission() && meter::has_started() { now() } else { 0 }
+/// The calling thread is about to wait for work. Returns the time, or 0 if nobody needs to know. No
+/// panic leaves it: its caller must have no code for unwinding.
+pub extern "C" fn waiting() -> u64 {
+    let is_needed = || fast_path::needs_admission() && meter::has_started();
+    if guard(is_needed).unwrap_or(false) { now() } else { 0 }
 }
 
 /// The calling thread called the driver at `called_at`, and has waited until now.

@@ -83,7 +83,7 @@ impl Flight {
             let left = self.expected - flying;
             return at + left.clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS / 4);
         }
-        poll_after(at, flying)
+        poll_after(at, flying - self.expected)
     }
 
     /// Whether the card has finished it.
