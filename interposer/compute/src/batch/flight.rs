@@ -14,7 +14,7 @@ use crate::limiter::card::CardLimiter;
 
 /// The shortest and the longest time between two polls of an event that should have been reached.
 pub(crate) const SHORTEST_POLL_NS: u64 = 20_000;
-pub(crate) const LONGEST_POLL_NS: u64 = 2_000_000;
+pub(crate) const LONGEST_POLL_NS: u64 = 1_000_000;
 
 /// The end of a batch.
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ impl Flight {
         let flying = at.saturating_sub(self.runs_since);
         if flying < self.expected {
             let left = self.expected - flying;
-            return at + left.clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS / 4);
+            return at + left.clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS / 2);
         }
         poll_after(at, flying - self.expected)
     }

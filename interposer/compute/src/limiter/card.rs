@@ -117,7 +117,7 @@ impl CardLimiter {
             if for_turn && !needs_turn {
                 // The processes of a slice share the card in its turn.
                 let users = u64::from(self.seats.members(at));
-                state.need_turn(new.predicted.saturating_mul(users));
+                state.need_turn(new.predicted.saturating_mul(users), at);
             } else if needs_turn && !for_turn {
                 state.no_turn_needed();
             }

@@ -10,7 +10,7 @@ use hami_share::limiter::{Bucket, DEBT_NS, Wall};
 use super::outstanding::Outstanding;
 use super::seats::Seats;
 use super::stall::Stall;
-use super::verdict::New;
+use super::verdict::{NOTICED_NS, New};
 use crate::launch::Queue;
 
 /// The state of a card's limiter, behind its lock.
@@ -38,6 +38,8 @@ pub(super) struct State {
     /// How many of them wait for a turn, and the time of their longest launch.
     waiting_for_turn: u32,
     needs_ns: u64,
+    /// Since when there has been one that waits for a turn.
+    waiting_for_turn_since: u64,
 }
 
 impl State {
@@ -57,6 +59,7 @@ impl State {
             waiting_since: 0,
             waiting_for_turn: 0,
             needs_ns: 0,
+            waiting_for_turn_since: 0,
         }
     }
 
@@ -155,7 +158,9 @@ impl State {
         let needs_ns = if self.waiting_for_turn > 0 { self.needs_ns } else { 0 };
         let users = seats.possible_users(at);
         let stalled_at = self.stall.ends_at(&self.outstanding, self.waits_for_own_kind, users);
-        let is_stalled = at >= stalled_at;
+        // The stall may be over, as for a launch that would be let through.
+        let may_be_over = self.waits_for_turn() && at < self.waiting_for_turn_since + NOTICED_NS;
+        let is_stalled = at >= stalled_at && !may_be_over;
         let report = Report { turn, state, is_stalled, needs_ns };
         if self.reported == report {
             return false;
@@ -175,7 +180,10 @@ impl State {
     }
 
     /// A thread begins to wait for a turn in which it can make a launch of this length.
-    pub(super) fn need_turn(&mut self, predicted: u64) {
+    pub(super) fn need_turn(&mut self, predicted: u64, at: u64) {
+        if self.waiting_for_turn == 0 {
+            self.waiting_for_turn_since = at;
+        }
         self.waiting_for_turn += 1;
         self.needs_ns = self.needs_ns.max(predicted.max(1));
     }

@@ -32,7 +32,7 @@ const IN_FLIGHT_STREAMS: usize = 16;
 
 /// The meter notices the end of a batch within this time. A launch that finds a stall waits for
 /// this time, because the stall may be over.
-const NOTICED_NS: u64 = 2_000_000;
+pub(super) const NOTICED_NS: u64 = 2_000_000;
 
 /// A process with work on several streams, whose bucket is empty, pauses until its credit lasts for
 /// this time, but no longer than [`PAUSE_NS`]. So its kernels overlap, as without a share, and do
