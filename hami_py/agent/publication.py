@@ -1,4 +1,4 @@
-"""What the node says of its cards: the annotation ``hami.io/cards``, and two extended resources.
+"""Publish the node's cards: the annotation ``hami.io/cards``, and two extended resources.
 
 The kubelet publishes the number of devices. Memory and cores are published here, in the node's
 status, as the sums over all cards: they let kube-scheduler exclude full nodes and preempt pods.

@@ -1,4 +1,4 @@
-"""What a container had is free again when its pod has ended and no process of it is left.
+"""Release a container's cards when its pod has ended and no process of it is left.
 
 The API server may forget a pod before its containers have ended, for example after
 ``kubectl delete --force``. The containers still have their slots then, and could use them.

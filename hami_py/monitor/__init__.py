@@ -1,4 +1,4 @@
-"""What a node reports to Prometheus: of each container with cards, and of each card.
+"""The metrics of a node for Prometheus: of each container with cards, and of each card.
 
 ``figures`` has the figures as types, and ``metrics`` writes them. The node agent collects them.
 """

@@ -1,4 +1,4 @@
-"""What a node does with the cards that pods were assigned, apart from who asks for it.
+"""The rules and records of a node for the cards that the scheduler has assigned to its pods.
 
 The kubelet picks a container's devices, the scheduler has assigned cards to its pod, and the
 container must run on the cards that both name. The rules are pure functions; two modules keep state

@@ -1,4 +1,4 @@
-"""What a share costs programs that do not always have work for the card, on the virtual clock.
+"""Measure how a share slows down programs with pauses, on the virtual clock.
 
 Each is compared with the same programs without us: alone on the card, or beside each other in the
 driver's time slices. `step` and `p95` are how many times as long a step of a decoder or an answer

@@ -56,7 +56,7 @@ impl ComputeWords {
         self.state.store(report.to_word(), Ordering::SeqCst);
     }
 
-    /// What the process last reported.
+    /// The last report of the process.
     #[inline]
     pub fn report(&self) -> Report {
         Report::from_word(self.state.load(Ordering::SeqCst))

@@ -1,4 +1,4 @@
-//! What is wrong with the cards of a client's engine: XID errors, lost cards, failed row remapping.
+//! The faults of the cards of a client's engine: XID errors, lost cards, failed row remapping.
 //!
 //! It is part of the client's page ([`crate::counters`]), so that NVML and the driver see it without
 //! a message. The server writes it when a test orders a fault. In the in-process engine all cards

@@ -313,6 +313,7 @@ mod tests {
         theirs.set_read_timeout(Some(Duration::from_secs(30))).expect("timeout");
         let receiver = std::thread::spawn(move || receive_file(&theirs).map(drop));
         for _ in 0..20 {
+            // The receiver needs a moment to wait again. A signal before that would test nothing.
             std::thread::sleep(Duration::from_millis(2));
             assert!(!receiver.is_finished());
             // SAFETY: the thread has not been joined.
