@@ -121,11 +121,13 @@ class Reporter:
         done = {}
         for uid, assignment in list(self._state.ledger.changed.items()):
             pod = self._state.pods.get(uid)
-            if pod is None or pod.is_over or _shows(pod, assignment):
+            written, at = self._written.get(uid, (None, 0.0))
+            # Until the watch shows the last one written, it may show one from before.
+            is_shown = written in (None, assignment) and pod is not None and _shows(pod, assignment)
+            if pod is None or pod.is_over or is_shown:
                 done[uid] = assignment
                 self._written.pop(uid, None)
                 continue
-            written, at = self._written.get(uid, (None, 0.0))
             if written == assignment and time.monotonic() - at < _AGAIN_S:
                 continue
             try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cluster import waiting
 from cluster.api import Object
 from cluster.objects import PODS
+from hami_py.model.pods.annotations import ASSIGNMENT
 
 if TYPE_CHECKING:
     from cluster.control_plane import ControlPlane
@@ -30,10 +31,19 @@ _RESOURCES = [
     {"group": "events.k8s.io", "resources": ["events"]},
 ]
 
+#: The writes that give a pod its cards. Of these the log has the whole request.
+_ASSIGNING = [{"group": "", "resources": ["pods/binding"]}, {"group": "", "resources": ["pods"]}]
+
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "rules": [
+        {
+            "level": "Request",
+            "userGroups": ["system:serviceaccounts:hami-system"],
+            "verbs": ["create", "patch"],
+            "resources": _ASSIGNING,
+        },
         {
             "level": "Metadata",
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
@@ -136,6 +146,19 @@ def writes_per_pod(
         pod = write.pod.rpartition(".")[0] if write.resource == "events" else write.pod
         if write.user.startswith(prefix) and pod in found:
             found[pod].append(write)
+    return found
+
+
+def assignments_per_pod(
+    cluster: ControlPlane, prefix: str, names: Collection[str]
+) -> dict[str, list[str]]:
+    """The assignments that users with this prefix wrote to each of these pods, in their order."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for event in _answered(cluster.folder):
+        write = _write(event)
+        if write.user.startswith(prefix) and write.pod in found and "requestObject" in event:
+            annotations = event["requestObject"]["metadata"]["annotations"]
+            found[write.pod].append(annotations[ASSIGNMENT])
     return found
 
 

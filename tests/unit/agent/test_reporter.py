@@ -10,6 +10,8 @@ from hami_py.agent.holds import Holds
 from hami_py.agent.reporter import Reporter
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
+from hami_py.model.pods import encode_assignment
+from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.wire import Assignment, CardAllocation
 from unit.agent.build import pod, settings, state
 from unit.node.build import on
@@ -82,3 +84,24 @@ def test_an_assignment_is_written_once_while_the_watch_does_not_show_it_yet(
     now[0] = 60.0
     publish()
     assert written == [0.0, 0.0, 60.0], "somebody has removed it"
+
+
+def test_a_pod_that_gets_its_first_card_back_is_written_again(
+    node: NodeState, publish: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A")}))
+    written: list[str] = []
+
+    def patch(*_: object, annotations: dict[str, str], **__: object) -> None:
+        written.append(annotations[ASSIGNMENT])
+
+    monkeypatch.setattr(reporter, "patch_metadata", patch)
+    first, second = assignment("p", main=on("A")), assignment("p", main=on("B"))
+    node.ledger.put(changed={"p": second})
+    publish()
+    # The watch still shows card A from before the first write.
+    node.ledger.put(changed={"p": first})
+    publish()
+    publish()
+    assert written == [encode_assignment(second), encode_assignment(first)]
+    assert not node.ledger.changed
