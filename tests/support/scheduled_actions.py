@@ -1,6 +1,6 @@
 """Executes the planned actions of a test in a world, at the planned times.
 
-    python scheduled_actions.py PLAN    # JSON: a list of {"at": seconds, "do": …}, in order of time
+    python scheduled_actions.py FILE    # JSON: a list of {"at": seconds, "do": …}, in order of time
 
 It runs under the world's clock, so nothing else happens during an action. `_ACTIONS` has the
 possible actions.
@@ -101,4 +101,4 @@ def main(plan: list[Step]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -230,8 +230,10 @@ class World:
             for program in container.programs:
                 started = start(self._kit.command(program, run.seconds), env, program.begin)
                 run.programs[container.name].append(started)
-        plan = json.dumps(run.plan(events))
-        director = [sys.executable, str(Path(__file__).with_name("scheduled_actions.py")), plan]
+        plan = run.place / "plan.json"
+        plan.write_text(json.dumps(run.plan(events)))
+        script = Path(__file__).with_name("scheduled_actions.py")
+        director = [sys.executable, str(script), str(plan)]
         run.director = start(director, self._preload({"PYTHONPATH": str(ROOT)}, limited=False), 0)
 
     def _clock_env(self, run: "_Run", expect: int) -> dict[str, str]:
