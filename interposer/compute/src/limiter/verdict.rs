@@ -82,6 +82,11 @@ impl Verdict {
         if grant.is_none() && !seats.has_share() {
             return Self::Unlimited;
         }
+        let rate = seats.rate(grant.as_ref(), at);
+        if rate.is_none() {
+            // The bucket gets no credit while the process waits for a turn.
+            state.set_rate(None, at);
+        }
         if let Some(grant) = grant
             && !seats.is_granted(&grant, at)
         {
@@ -111,13 +116,12 @@ impl Verdict {
         {
             return Self::TooLong { turn, until: stalled_at };
         }
-        if let Some(rate) = seats.rate(grant.as_ref(), at) {
+        if let Some(rate) = rate {
             state.set_rate(Some(rate), at);
-            if state.bucket.balance(at) < 0 && state.outstanding.streams() > 1 {
-                state.is_saving = true;
-            }
+            let missing = missing(state, queue, rate, at);
+            state.is_saving |= missing >= 0 && state.outstanding.streams() > 1;
             let resumes_at = if state.is_saving { credit_of_burst(rate) } else { 1 };
-            let missing = missing(state, queue, at) + resumes_at;
+            let missing = missing + resumes_at;
             if let Ok(missing @ 1..) = u64::try_from(missing) {
                 let until =
                     at + missing.saturating_mul(u64::from(WHOLE_PPM)) / u64::from(rate.max(1));
@@ -165,17 +169,23 @@ fn is_in_time(
 
 /// The credit with which a process continues after a pause.
 fn credit_of_burst(rate_ppm: u32) -> i64 {
-    let of = |ns: u64, ppm: u32| ns * u64::from(ppm) / u64::from(WHOLE_PPM);
-    of(BURST_NS, WHOLE_PPM.saturating_sub(rate_ppm)).min(of(PAUSE_NS, rate_ppm)).cast_signed()
+    part(BURST_NS, WHOLE_PPM - rate_ppm).min(part(PAUSE_NS, rate_ppm)).cast_signed()
 }
 
-/// The nanoseconds that the bucket lacks for the work that the stream has in flight.
-fn missing(state: &State, queue: Queue, at: u64) -> i64 {
+fn part(ns: u64, ppm: u32) -> u64 {
+    ns.saturating_mul(ppm.into()) / u64::from(WHOLE_PPM)
+}
+
+/// The nanoseconds that the bucket lacks for the work that the stream has in flight. If other
+/// streams work too, the credit of the time in which it runs counts: so all of them have as much in
+/// flight as their kernels need to overlap.
+fn missing(state: &State, queue: Queue, rate_ppm: u32, at: u64) -> i64 {
     let (batches, ns) = state.outstanding.on(queue);
     // Work that takes longer than predicted costs the time that it has taken so far. A stream is
     // charged for its own work only, because kernels of another stream may wait for its kernels.
     let elapsed = state.unbilled_since.map_or(0, |since| at.saturating_sub(since));
     let is_overdue = batches >= 1 && elapsed > state.outstanding.total();
     let in_flight = if is_overdue { ns.max(elapsed) } else { ns };
-    in_flight.cast_signed() - state.bucket.balance(at)
+    let earned = if state.outstanding.streams() > 1 { part(in_flight, rate_ppm) } else { 0 };
+    (in_flight - earned).cast_signed() - state.bucket.balance(at)
 }
