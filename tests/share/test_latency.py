@@ -20,7 +20,7 @@ Worlds = Callable[..., World]
 
 @pytest.mark.parametrize(
     ("trainer", "count"),
-    varied([(w.ASYNC_500US, 1)], (w.ASYNC_50US, w.ASYNC_500US), (1, 2, 3)),
+    varied([(w.ASYNC_500US, 1), (w.ASYNC_500US, 2)], (w.ASYNC_50US, w.ASYNC_500US), (1, 2, 3)),
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_short_steps_beside_trainers(world: Worlds, trainer: Workload, count: int) -> None:
@@ -76,8 +76,11 @@ def test_a_server_alone_with_requests_below_its_share(
 
 
 @pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=TORTURE)])
-@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=TORTURE) for seed in range(3, 9))])
+@pytest.mark.parametrize(
+    "seed", [2, 4, *(pytest.param(seed, marks=TORTURE) for seed in (3, 5, 7, 8))]
+)
 def test_a_server_beside_a_trainer(world: Worlds, seed: int, mode: Literal["hard", "soft"]) -> None:
+    """Not with seed 6: its requests take the whole share for three seconds."""
     containers = [
         Container("server", [server(SECONDS, seed)], 50, mode),
         Container("trainer", [w.ASYNC_500US.program], 50, mode),

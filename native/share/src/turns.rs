@@ -65,7 +65,7 @@
 //!
 //! A grant also says how much work a process may have in flight. Beside a slice with pauses it is 1
 //! ms, so that the slice has the card soon when it returns. Beside slices that always want more it
-//! is 4 ms, and alone 64 ms.
+//! is 4 ms. Alone it is 64 ms, but 4 ms for a second after another slice was active.
 
 mod card;
 mod choose;
@@ -158,6 +158,10 @@ const METERED_DEPTH_NS: u64 = 10 * MS;
 /// The work in flight of a slice that has its cards alone. A program that queues work and then
 /// stalls for 60 ms keeps the card busy. A newcomer waits at most for this much work.
 const ALONE_DEPTH_NS: u64 = 64 * MS;
+
+/// For this long after another slice was active, it may return from a pause. Until then a slice
+/// that has the card alone has no more work in flight than beside others.
+const RETURNS_NS: u64 = 1_000 * MS;
 
 /// The state of all turns of one runtime directory.
 #[derive(Debug, Default)]
@@ -398,7 +402,7 @@ impl Turns {
             (Sharing::Turns, Some(turn)) if turn.kind == Kind::Turn => {
                 (Kind::Turn, turn.holder, turn.until, self.depth(p, row.card))
             }
-            (Sharing::Turns, Some(turn)) => (turn.kind, turn.holder, 0, ALONE_DEPTH_NS),
+            (Sharing::Turns, Some(turn)) => (turn.kind, turn.holder, 0, self.depth_alone(p)),
         };
         Grant { turn: 0, kind, holder, until, depth, others: self.others(row) }
     }
@@ -422,6 +426,16 @@ impl Turns {
         let is_beside_pauses = self.cards[card].parties.iter().any(pauses);
         let is_shallow = is_beside_pauses && !self.parties[p].pauses(self.now);
         if is_shallow { SHALLOW_NS } else { DEPTH_NS }
+    }
+
+    /// How much work each process of a party may have in flight while it has its cards alone.
+    fn depth_alone(&self, p: usize) -> u64 {
+        let cards = self.parties[p].cards(&self.slices);
+        let others = self.slices.iter().zip(&self.party_index).filter(|(_, other)| **other != p);
+        let mut rows = others.flat_map(|(slice, _)| &slice.rows);
+        let returns = rows
+            .any(|row| cards.contains(&row.card) && row.was_active_within(RETURNS_NS, self.now));
+        if returns { DEPTH_NS } else { ALONE_DEPTH_NS }
     }
 
     /// The time of the next event that no wake-up announces.

@@ -2,6 +2,10 @@
 
 /// The most that a process saves up while it does not use its share. It is alone on the card then,
 /// so a burst of requests disturbs nobody; a newcomer waits for the work in flight only.
+///
+/// The coordinator uses the same time for slices beside others. With it, the 95th percentile of a
+/// server's answers beside a trainer is 0.28 times that of the driver's time slices (hard 50 %,
+/// median of six sequences of requests); with 25, 50 and 200 ms it is 0.65, 0.44 and 0.25 times.
 pub const SAVED_NS: i64 = 100_000_000;
 
 /// The most debt that is carried. Long kernels of many streams at once are paid back in full, and

@@ -112,7 +112,7 @@ impl Card {
         }
         for (s, r) in entering {
             let row = &mut slices[s].rows[r];
-            row.ledger.enter_queue(self.floor(row.regime.priority), row.newcomer);
+            row.ledger.enter_queue(self.floor(row.regime.priority));
         }
         for &(s, r) in &self.members {
             let row = &mut slices[s].rows[r];

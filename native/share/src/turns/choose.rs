@@ -17,7 +17,7 @@ const UNBLOCK_NS: u64 = 3 * MS;
 
 /// A party must be behind the holder of a card by this much time of a whole card to end the
 /// holder's turn. Otherwise two parties with pauses would end each other's turns again and again.
-const BEHIND_HOLDER_NS: u64 = 2 * MS;
+const BEHIND_HOLDER_NS: i64 = 2 * MS as i64;
 
 /// A party that needs a turn on its cards.
 struct Candidate {
@@ -29,7 +29,7 @@ struct Candidate {
 /// The smallest comes first: parties that need unblocking (no other party can use their cards),
 /// high priority, newcomers without debt, the least served, the longest waiting. The party's index
 /// makes it unambiguous.
-type Order = (Reverse<bool>, Reverse<i8>, Reverse<bool>, u64, u64, usize);
+type Order = (Reverse<bool>, Reverse<i8>, Reverse<bool>, i64, u64, usize);
 
 impl Turns {
     /// Grants turns on all cards that are free.
@@ -137,21 +137,21 @@ impl Turns {
         (
             Reverse(unblocks),
             Reverse(rows().map(|row| row.regime.priority as i8).min().unwrap_or(0)),
-            Reverse(self.is_newcomer(p) && ahead == 0),
+            Reverse(self.is_newcomer(p) && ahead <= 0),
             ahead,
             rows().map(|row| row.last_served).max().unwrap_or(0),
             p,
         )
     }
 
-    /// How much more time a party has had than the least served party of its queue. The card with
-    /// the largest difference decides, so that the party gets too much time on no card.
-    fn ahead(&self, p: usize) -> u64 {
+    /// How much more time a party has had than the least served one that always needs the card. The
+    /// card with the largest difference decides, so that the party gets too much time on no card.
+    fn ahead(&self, p: usize) -> i64 {
         let party = &self.parties[p];
         let ahead = party.rows(&self.slices).map(|row| {
             let expected = row.ledger.weighted(party.expected(row.card, self.now));
             let floor = self.cards[row.card].floor(row.regime.priority);
-            (row.ledger.served + expected).saturating_sub(floor)
+            (row.ledger.served + expected) as i64 - floor as i64
         });
         ahead.max().unwrap_or(0)
     }
@@ -252,7 +252,7 @@ impl Turns {
         let (own, other) = (priority(p), priority(holder));
         let (ahead, holder_ahead) = (self.ahead(p), self.ahead(holder));
         let has_had_less =
-            ahead + BEHIND_HOLDER_NS <= holder_ahead || self.is_newcomer(p) && ahead == 0;
+            ahead + BEHIND_HOLDER_NS <= holder_ahead || self.is_newcomer(p) && ahead <= 0;
         let comes_first = own > other || own == other && has_had_less;
         turn.kind == Kind::Turn
             && !turn.unblocks

@@ -19,10 +19,9 @@ const CLAIM: i64 = 2_000 * MS as i64 * NS;
 /// The most that it owes: as much as a process's own bucket.
 const DEBT: i64 = DEBT_NS * NS;
 
-/// How far behind the others of a queue a slice may be when it returns from a short pause, in its
-/// own engine time. So a burst of requests is served before the work of programs that always have
-/// more.
-const BEHIND_NS: u64 = 100 * MS;
+/// How far behind the others of a queue a slice may be when it returns from a pause, in its own
+/// engine time. So a burst of requests is served before the work of programs that always have more.
+const BEHIND_NS: u64 = SAVED_NS as u64;
 
 /// How far ahead of them it may be; the rest is forgiven.
 const LEAD_NS: u64 = 4_000 * MS;
@@ -118,8 +117,9 @@ impl Ledger {
     }
 
     /// Enters a queue in which the least served slice has had `least`.
-    pub fn enter_queue(&mut self, least: u64, newcomer: bool) {
-        let behind = if newcomer { 0 } else { self.weighted(BEHIND_NS) };
+    /// One that was never served has saved up nothing.
+    pub fn enter_queue(&mut self, least: u64) {
+        let behind = if self.served == 0 { 0 } else { self.weighted(BEHIND_NS) };
         self.served = self.served.max(least.saturating_sub(behind));
     }
 
@@ -132,4 +132,21 @@ impl Ledger {
 /// The share that limits, in percent; `None` for the whole card.
 pub(super) fn limit(regime: Regime) -> Option<u64> {
     (1..100).contains(&regime.share).then_some(u64::from(regime.share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_that_returns_has_saved_up_time_in_the_queue() {
+        let mut ledger = Ledger::new();
+        ledger.set_weight(50_000);
+        ledger.enter_queue(1_000 * MS);
+        assert_eq!(ledger.served, 1_000 * MS, "it is new");
+        ledger.enter_queue(1_150 * MS);
+        assert_eq!(ledger.served, 1_000 * MS);
+        ledger.enter_queue(9_000 * MS);
+        assert_eq!(ledger.served, 8_800 * MS, "100 ms of its own time");
+    }
 }

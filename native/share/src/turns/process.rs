@@ -9,7 +9,7 @@ pub(super) struct Process {
     pub last: ProcessView,
     /// Whether the current view has it.
     pub found: bool,
-    last_active: Option<u64>,
+    pub last_active: Option<u64>,
     /// Since when its work has gone on without a turn.
     overdue_since: Option<u64>,
     /// The time that was reserved for it alone, which orders the slice's processes. It is raised to

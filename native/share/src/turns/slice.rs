@@ -158,7 +158,8 @@ impl SliceCard {
 
     pub fn credit(&mut self, now: u64, passed: u64, turn: Option<Kind>) {
         let unused = match turn {
-            Some(Kind::Alone) => Unused::Capped,
+            // Its process's own bucket gets the credit, and pays for its work.
+            Some(Kind::Alone) => return,
             _ if self.sharing != Sharing::Turns || !self.is_active(now) => Unused::Capped,
             None if self.queue.is_some() && self.waits() => Unused::Accumulates,
             _ => Unused::Stays,
@@ -179,6 +180,11 @@ impl SliceCard {
 
     pub fn is_active(&self, now: u64) -> bool {
         self.active(now).next().is_some()
+    }
+
+    pub fn was_active_within(&self, time: u64, now: u64) -> bool {
+        let mut last = self.processes.iter().filter_map(|process| process.last_active);
+        last.any(|at| now - at < time)
     }
 
     pub fn active(&self, now: u64) -> impl Iterator<Item = u16> {

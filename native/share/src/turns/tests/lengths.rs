@@ -86,6 +86,23 @@ fn much_may_be_in_flight_alone() {
 }
 
 #[test]
+fn no_more_is_in_flight_alone_while_another_slice_may_return() {
+    let mut desk = paused([50, 50]);
+    (0..2).for_each(|slice| desk.row(slice).regime.mode = Mode::Soft);
+    while desk.now < T + 1_200 * MS {
+        desk.reports(1, State::Running);
+        desk.works(1, MS);
+        desk.step(0);
+        if desk.row(1).published.kind == Kind::Alone {
+            // The other was last active at 1 ms.
+            let expected = if desk.now < T + 1_001 * MS { 4 * MS } else { 64 * MS };
+            assert_eq!(desk.depth(1), expected, "{} ms", (desk.now - T) / MS);
+        }
+    }
+    assert_eq!(desk.row(1).published.kind, Kind::Alone);
+}
+
+#[test]
 fn metered_work_in_flight_is_limited() {
     let mut desk = Desk::new(&[30, 0]);
     desk.step(0);
