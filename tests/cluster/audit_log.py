@@ -151,14 +151,14 @@ def writes_per_pod(
 
 def assignments_per_pod(
     cluster: ControlPlane, prefix: str, names: Collection[str]
-) -> dict[str, list[str]]:
+) -> dict[str, list[Object]]:
     """The assignments that users with this prefix wrote to each of these pods, in their order."""
-    found: dict[str, list[str]] = {name: [] for name in names}
+    found: dict[str, list[Object]] = {name: [] for name in names}
     for event in _answered(cluster.folder):
         write = _write(event)
         if write.user.startswith(prefix) and write.pod in found and "requestObject" in event:
             annotations = event["requestObject"]["metadata"]["annotations"]
-            found[write.pod].append(annotations[ASSIGNMENT])
+            found[write.pod].append(json.loads(annotations[ASSIGNMENT]))
     return found
 
 

@@ -47,7 +47,7 @@ def test_launches_of_an_exit_handler_are_limited_and_do_not_hang(world: Worlds) 
     played = world().play([Container("one", [_once("handler")], 20), half], seconds)
     assert played.busy("one") == pytest.approx(4 * _KERNEL, abs=0.001)
     assert played.said["one"] == [{"launched": 1}]
-    # It is owed time, and keeps up to 100 ms of it for its next turns.
+    # It loses 0.17 s once, in the second in which the kernels of the other run.
     assert played.share("half", 1.0) == pytest.approx(50, abs=2.0)
 
 

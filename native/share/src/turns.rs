@@ -402,7 +402,9 @@ impl Turns {
             (Sharing::Turns, Some(turn)) if turn.kind == Kind::Turn => {
                 (Kind::Turn, turn.holder, turn.until, self.depth(p, row.card))
             }
-            (Sharing::Turns, Some(turn)) => (turn.kind, turn.holder, 0, self.depth_alone(p)),
+            (Sharing::Turns, Some(turn)) => {
+                (turn.kind, turn.holder, 0, self.depth_alone(p, row.card))
+            }
         };
         Grant { turn: 0, kind, holder, until, depth, others: self.others(row) }
     }
@@ -428,14 +430,12 @@ impl Turns {
         if is_shallow { SHALLOW_NS } else { DEPTH_NS }
     }
 
-    /// How much work each process of a party may have in flight while it has its cards alone.
-    fn depth_alone(&self, p: usize) -> u64 {
-        let cards = self.parties[p].cards(&self.slices);
-        let others = self.slices.iter().zip(&self.party_index).filter(|(_, other)| **other != p);
-        let mut rows = others.flat_map(|(slice, _)| &slice.rows);
-        let returns = rows
-            .any(|row| cards.contains(&row.card) && row.was_active_within(RETURNS_NS, self.now));
-        if returns { DEPTH_NS } else { ALONE_DEPTH_NS }
+    /// How much work each process of a party may have in flight on a card that it has alone.
+    fn depth_alone(&self, p: usize, card: usize) -> u64 {
+        let mut others = self.cards[card].members.iter().filter(|(s, _)| self.party_index[*s] != p);
+        let may_return =
+            others.any(|(s, r)| self.slices[*s].rows[*r].was_active_within(RETURNS_NS, self.now));
+        if may_return { DEPTH_NS } else { ALONE_DEPTH_NS }
     }
 
     /// The time of the next event that no wake-up announces.

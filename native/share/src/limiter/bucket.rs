@@ -6,6 +6,7 @@
 /// The coordinator uses the same time for slices beside others. With it, the 95th percentile of a
 /// server's answers beside a trainer is 0.28 times that of the driver's time slices (hard 50 %,
 /// median of six sequences of requests); with 25, 50 and 200 ms it is 0.65, 0.44 and 0.25 times.
+/// The programs are those of `test_a_server_beside_a_trainer` (`tests/share/test_latency.py`).
 pub const SAVED_NS: i64 = 100_000_000;
 
 /// The most debt that is carried. Long kernels of many streams at once are paid back in full, and

@@ -116,8 +116,8 @@ impl Ledger {
         ns.saturating_mul(WHOLE) / self.weight
     }
 
-    /// Enters a queue in which the least served slice has had `least`.
-    /// One that was never served has saved up nothing.
+    /// Enters a queue in which the least served slice has had `least`. A slice that was never served
+    /// enters with that time, because it has saved up nothing yet.
     pub fn enter_queue(&mut self, least: u64) {
         let behind = if self.served == 0 { 0 } else { self.weighted(BEHIND_NS) };
         self.served = self.served.max(least.saturating_sub(behind));

@@ -182,6 +182,7 @@ impl SliceCard {
         self.active(now).next().is_some()
     }
 
+    /// Whether one of its processes was active in the last `time` ns.
     pub fn was_active_within(&self, time: u64, now: u64) -> bool {
         let mut last = self.processes.iter().filter_map(|process| process.last_active);
         last.any(|at| now - at < time)

@@ -208,3 +208,17 @@ fn a_changed_share_or_mode_resets_the_balance() {
     desk.step(0);
     assert!(desk.balance(0) != 0);
 }
+
+/// Its own bucket gets the credit of that time. With both, it would have twice its share.
+#[test]
+fn a_hard_slice_that_has_the_card_alone_gets_no_credit_from_the_coordinator() {
+    let mut desk = Desk::new(&[30]);
+    desk.reports(0, State::Waiting);
+    assert_eq!(desk.step(0), [alone(0)]);
+    desk.reports(0, State::Running);
+    for _ in 0..200 {
+        desk.works(0, MS);
+        assert_eq!(desk.step(0), []);
+    }
+    assert_eq!(desk.balance(0), 0);
+}
