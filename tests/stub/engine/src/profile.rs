@@ -17,7 +17,17 @@ macro_rules! built_in {
     };
 }
 
-built_in!("t4", "a100", "a100-80", "a100-mig-1g", "a100-mig-3g", "h100", "h200", "l40s");
+built_in!(
+    "t4",
+    "a100",
+    "a100-80",
+    "a100-mig-1g",
+    "a100-mig-3g",
+    "h100",
+    "h200",
+    "h200-coarse",
+    "l40s"
+);
 
 /// Device attributes that all models share, by name.
 const COMMON_ATTRIBUTES: &str = include_str!("../../profiles/attributes.toml");
@@ -58,6 +68,21 @@ pub struct Profile {
     /// CUDA version of the driver, such as 13050: newer symbols are not found.
     #[serde(default = "default_cuda_version")]
     pub cuda_version: i32,
+    /// An allocation of [`Profile::granule_from`] bytes or more takes a multiple of this; 0: every
+    /// allocation takes the requested bytes. Memory pools do not use it.
+    #[serde(default)]
+    pub granule: u64,
+    /// The smallest allocation that is rounded up.
+    #[serde(default)]
+    pub granule_from: u64,
+    /// A module takes a multiple of this in each context in which it is loaded; 0: modules take no
+    /// memory.
+    #[serde(default)]
+    pub module_granule: u64,
+    /// Whether stack, heap and printf buffer take memory where `cuCtxSetLimit` raises them above
+    /// their defaults.
+    #[serde(default)]
+    pub limits_take_memory: bool,
     /// The device attributes, by name, that differ from the common ones.
     #[serde(default)]
     pub attributes: BTreeMap<String, i32>,
@@ -102,6 +127,23 @@ impl Profile {
     /// Bytes that programs can use: CUDA's total.
     pub fn usable(&self) -> u64 {
         self.memory.saturating_sub(self.reserved)
+    }
+
+    /// Bytes that an allocation takes beyond the requested ones.
+    #[inline]
+    pub fn rounding(&self, bytes: u64) -> u64 {
+        if self.granule == 0 || bytes < self.granule_from {
+            return 0;
+        }
+        bytes.checked_next_multiple_of(self.granule).unwrap_or(u64::MAX) - bytes
+    }
+
+    /// Bytes that a module takes whose image and variables have so many.
+    pub fn module_bytes(&self, bytes: u64) -> u64 {
+        if self.module_granule == 0 {
+            return 0;
+        }
+        bytes.checked_next_multiple_of(self.module_granule).unwrap_or(u64::MAX)
     }
 }
 
@@ -196,6 +238,8 @@ pub fn cards(list: &str) -> Result<Vec<Card>, String> {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
     #[test]
     fn every_built_in_profile_loads_and_fits_its_card() {
         for (name, _) in BUILT_IN {
@@ -222,5 +266,16 @@ mod tests {
         assert!(super::cards(" , ").is_err());
         assert!(super::cards("t4@new").expect_err("no version").contains("new"));
         assert_eq!(super::cards("t4@12020").expect("old")[0].profile.cuda_version, 12020);
+    }
+
+    #[test]
+    fn only_large_allocations_of_a_coarse_card_are_rounded_up() {
+        let (exact, coarse) = (Profile::load("h200"), Profile::load("h200-coarse"));
+        let (exact, coarse) = (exact.expect("profile"), coarse.expect("profile"));
+        for (bytes, more) in [(1, 0), (MIB - 1, 0), (MIB, MIB), (2 * MIB, 0), (3 * MIB, MIB)] {
+            assert_eq!((exact.rounding(bytes), coarse.rounding(bytes)), (0, more), "{bytes}");
+        }
+        assert_eq!(coarse.rounding(u64::MAX), 0, "no card has so many");
+        assert_eq!((exact.module_bytes(5), coarse.module_bytes(5)), (0, 2 * MIB));
     }
 }

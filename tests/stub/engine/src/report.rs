@@ -17,6 +17,9 @@ fn holding(holding: &Holding) -> Value {
         "held": level(holding.held),
         "managed": {"now": holding.managed},
         "context": level(holding.context),
+        "modules": level(holding.modules),
+        "local": level(holding.local),
+        "rounding": level(holding.rounding),
         "occupied": level(holding.occupied),
         "allocations": holding.allocations,
     })

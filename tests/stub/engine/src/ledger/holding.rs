@@ -9,12 +9,23 @@ pub enum Kind {
     Context,
     /// Managed bytes that the program has requested; they are not on the card.
     Managed,
+    /// Bytes that the driver takes for modules.
+    Module,
+    /// Bytes that the driver takes for a context's stacks, heap and printf buffer beyond what the
+    /// context has from the start.
+    Local,
 }
 
 impl Kind {
     /// The kind of this number on the wire.
     pub fn from_wire(number: u32) -> Option<Self> {
-        [Self::Requested, Self::Context, Self::Managed].get(number as usize).copied()
+        let kinds = [Self::Requested, Self::Context, Self::Managed, Self::Module, Self::Local];
+        kinds.get(number as usize).copied()
+    }
+
+    /// Whether a program requests these bytes itself.
+    pub fn is_requested(self) -> bool {
+        matches!(self, Self::Requested | Self::Managed)
     }
 }
 
@@ -61,7 +72,13 @@ pub struct Holding {
     pub managed: u64,
     /// Bytes of contexts.
     pub context: Level,
-    /// `requested` and `context` together.
+    /// Bytes of modules.
+    pub modules: Level,
+    /// Bytes of raised limits: stacks, heaps and printf buffers.
+    pub local: Level,
+    /// Bytes that allocations take beyond the requested ones.
+    pub rounding: Level,
+    /// `requested`, and all that the driver takes: `context`, `modules`, `local` and `rounding`.
     pub occupied: Level,
     /// Live allocations.
     pub allocations: u64,
@@ -71,36 +88,52 @@ impl Holding {
     /// Bytes of the card in use, of every kind.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.held.now - self.managed + self.context.now
+        self.held.now - self.managed + self.driver().map(|level| level.now).iter().sum::<u64>()
+    }
+
+    /// What the driver takes.
+    fn driver(&self) -> [Level; 4] {
+        [self.context, self.modules, self.local, self.rounding]
     }
 
     /// An upper bound of the bytes of the card that were ever in use at once.
     pub fn bytes_peak(&self) -> u64 {
-        (self.held.peak - self.managed + self.context.peak).max(self.bytes())
+        let driver: u64 = self.driver().map(|level| level.peak).iter().sum();
+        (self.held.peak - self.managed + driver).max(self.bytes())
     }
 
     /// Sets every peak to the current value.
     pub fn reset_peaks(&mut self) {
         let parts = [&mut self.requested, &mut self.cached, &mut self.held, &mut self.context];
         parts.into_iter().for_each(Level::reset_peak);
-        self.occupied.reset_peak();
+        let parts = [&mut self.modules, &mut self.local, &mut self.rounding, &mut self.occupied];
+        parts.into_iter().for_each(Level::reset_peak);
     }
 
-    /// Whether one charge of these bytes can be released.
+    /// Whether one charge of these bytes can be released, which has taken `rounding` more.
     #[inline]
-    pub(super) fn holds(&self, kind: Kind, bytes: u64) -> bool {
+    pub(super) fn holds(&self, kind: Kind, bytes: u64, rounding: u64) -> bool {
         match kind {
-            Kind::Requested => bytes <= self.requested.now - self.managed && self.allocations > 0,
+            Kind::Requested => {
+                bytes <= self.requested.now - self.managed
+                    && rounding <= self.rounding.now
+                    && self.allocations > 0
+            }
             Kind::Context => bytes <= self.context.now,
+            Kind::Module => bytes <= self.modules.now,
+            Kind::Local => bytes <= self.local.now,
             Kind::Managed => bytes <= self.managed && self.allocations > 0,
         }
     }
 
     #[inline]
-    pub(super) fn add(&mut self, kind: Kind, bytes: u64) {
-        self.occupied.add(bytes);
+    pub(super) fn add(&mut self, kind: Kind, bytes: u64, rounding: u64) {
+        self.occupied.add(bytes + rounding);
+        self.rounding.add(rounding);
         match kind {
             Kind::Context => self.context.add(bytes),
+            Kind::Module => self.modules.add(bytes),
+            Kind::Local => self.local.add(bytes),
             Kind::Requested | Kind::Managed => {
                 self.requested.add(bytes);
                 self.held.add(bytes);
@@ -113,10 +146,13 @@ impl Holding {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, kind: Kind, bytes: u64) {
-        self.occupied.now -= bytes;
+    pub(super) fn take(&mut self, kind: Kind, bytes: u64, rounding: u64) {
+        self.occupied.now -= bytes + rounding;
+        self.rounding.now -= rounding;
         match kind {
             Kind::Context => self.context.now -= bytes,
+            Kind::Module => self.modules.now -= bytes,
+            Kind::Local => self.local.now -= bytes,
             Kind::Requested | Kind::Managed => {
                 self.requested.now -= bytes;
                 self.held.now -= bytes;
@@ -155,6 +191,9 @@ impl Holding {
         self.held.now -= other.held.now;
         self.managed -= other.managed;
         self.context.now -= other.context.now;
+        self.modules.now -= other.modules.now;
+        self.local.now -= other.local.now;
+        self.rounding.now -= other.rounding.now;
         self.occupied.now -= other.occupied.now;
         self.allocations -= other.allocations;
     }

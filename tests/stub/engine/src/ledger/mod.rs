@@ -4,8 +4,9 @@
 //! memory is allocated, so it contains every allocated byte, and peaks are exact. It does no I/O
 //! and has no clock.
 //!
-//! Requested bytes are of three kinds ([`Kind`]). A fourth kind is *cached*: bytes that a memory
-//! pool keeps and that no allocation uses. [`Holding`] defines how they add up.
+//! A charge has a [`Kind`]: bytes that a program requests, or bytes that the driver takes. Beside
+//! these there are *cached* bytes, which a memory pool keeps and no allocation uses, and *rounding*:
+//! what an allocation takes beyond the requested bytes. [`Holding`] defines how they add up.
 //!
 //! A *client* is one connection of one process. A *group* is all clients that attached under the
 //! same name (`STUB_GPU_GROUP`); with it, tests sum the processes of one slice from outside.
@@ -17,11 +18,12 @@ mod tests;
 pub use holding::{Holding, Kind, Level};
 
 use crate::Refusal;
-use crate::profile::Card;
+use crate::profile::{Card, Profile};
 
 /// The record of one card.
 #[derive(Clone, Debug)]
 pub struct CardRecord {
+    profile: Profile,
     capacity: u64,
     /// All clients together.
     pub all: Holding,
@@ -93,6 +95,7 @@ impl Ledger {
         let cards = cards
             .iter()
             .map(|card| CardRecord {
+                profile: card.profile.clone(),
                 capacity: card.profile.usable(),
                 all: Holding::default(),
                 refused: 0,
@@ -124,14 +127,18 @@ impl Ledger {
         bytes: u64,
     ) -> Result<(), Refusal> {
         let record = &mut self.cards[card];
-        let planned = kind != Kind::Context && record.is_planned_refusal();
-        let has_room =
-            if kind == Kind::Managed { bytes <= MANAGED_MAX } else { bytes <= record.left() };
+        let planned = kind.is_requested() && record.is_planned_refusal();
+        let rounding = record.rounding(kind, bytes);
+        let has_room = if kind == Kind::Managed {
+            bytes <= MANAGED_MAX
+        } else {
+            bytes.saturating_add(rounding) <= record.left()
+        };
         if planned || !has_room {
             record.refused += 1;
             return Err(Refusal::OutOfMemory);
         }
-        self.each(client, card, |holding| holding.add(kind, bytes));
+        self.each(client, card, |holding| holding.add(kind, bytes, rounding));
         Ok(())
     }
 
@@ -143,10 +150,11 @@ impl Ledger {
         kind: Kind,
         bytes: u64,
     ) -> Result<(), NotHeld> {
-        if !self.clients[client.0].holdings[card].holds(kind, bytes) {
+        let rounding = self.cards[card].rounding(kind, bytes);
+        if !self.clients[client.0].holdings[card].holds(kind, bytes, rounding) {
             return Err(NotHeld);
         }
-        self.each(client, card, |holding| holding.take(kind, bytes));
+        self.each(client, card, |holding| holding.take(kind, bytes, rounding));
         Ok(())
     }
 
@@ -186,7 +194,7 @@ impl Ledger {
         room: u64,
     ) -> Result<(), NotHeld> {
         let held = &self.clients[client.0].holdings[card];
-        let is_live = bytes == 0 || held.holds(Kind::Requested, bytes);
+        let is_live = bytes == 0 || held.holds(Kind::Requested, bytes, 0);
         if !is_live || room > held.cached.now + bytes {
             return Err(NotHeld);
         }
@@ -244,6 +252,13 @@ impl CardRecord {
     /// Bytes that are not in use.
     fn left(&self) -> u64 {
         self.capacity - self.all.bytes()
+    }
+
+    /// Bytes that an allocation takes beyond the requested ones. It depends only on the size, so a
+    /// release finds the same number as the charge.
+    #[inline]
+    fn rounding(&self, kind: Kind, bytes: u64) -> u64 {
+        if kind == Kind::Requested { self.profile.rounding(bytes) } else { 0 }
     }
 
     fn is_planned_refusal(&mut self) -> bool {

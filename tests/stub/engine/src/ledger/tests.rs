@@ -117,3 +117,51 @@ fn a_pool_takes_the_smaller_room_when_the_larger_does_not_fit() {
     assert_eq!(ledger.charge_pool(client, 0, [0, 0], 1), Ok(None), "a planned fault");
     assert_eq!(ledger.charge_pool(client, 0, [0, 0], 43), Ok(Some(0)));
 }
+
+/// On a card that rounds up to 2 MiB, from 1 MiB on.
+#[test]
+fn rounding_is_in_use_and_not_requested() {
+    const MIB: u64 = 1 << 20;
+    let mut ledger = Ledger::new(&profile::cards("h200-coarse").expect("cards"));
+    let capacity = ledger.cards[0].capacity;
+    let client = ledger.attach(1, "");
+    let sizes = [MIB - 1, MIB, 2 * MIB, 3 * MIB];
+    for bytes in sizes {
+        ledger.charge(client, 0, Kind::Requested, bytes).expect("room");
+    }
+    let Holding { requested, held, rounding, occupied, .. } = ledger.groups[0].holdings[0];
+    let sum: u64 = sizes.iter().sum();
+    assert_eq!((requested.now, held.now, rounding.now), (sum, sum, 2 * MIB));
+    assert_eq!((ledger.used(0), occupied.now), (sum + 2 * MIB, sum + 2 * MIB));
+    for bytes in sizes {
+        ledger.release(client, 0, Kind::Requested, bytes).expect("held");
+    }
+    assert_eq!((ledger.used(0), ledger.cards[0].all.rounding.now), (0, 0));
+    // What is left is less than the rounded size, and more than the requested one.
+    ledger.charge(client, 0, Kind::Context, capacity - 3 * MIB).expect("nearly all");
+    assert_eq!(ledger.charge(client, 0, Kind::Requested, 2 * MIB + 1), Err(Refusal::OutOfMemory));
+    assert_eq!(ledger.charge(client, 0, Kind::Requested, u64::MAX), Err(Refusal::OutOfMemory));
+    ledger.charge(client, 0, Kind::Requested, 2 * MIB).expect("room");
+    assert_eq!(ledger.charge_pool(client, 0, [MIB, MIB], MIB), Ok(Some(MIB)), "pools are exact");
+    assert_eq!(ledger.used(0), capacity);
+}
+
+#[test]
+fn the_driver_takes_memory_for_modules_and_limits() {
+    let mut ledger = ledger();
+    let client = ledger.attach(1, "");
+    ledger.refuse_nth(0, 1);
+    for (kind, bytes) in [(Kind::Context, 1), (Kind::Module, 10), (Kind::Local, 100)] {
+        ledger.charge(client, 0, kind, bytes).expect("no request of the program");
+    }
+    let Holding { requested, modules, local, occupied, .. } = ledger.clients[client.0].holdings[0];
+    assert_eq!((requested.now, modules.now, local.now, occupied.now), (0, 10, 100, 111));
+    assert_eq!(ledger.used(0), 111);
+    assert_eq!(ledger.release(client, 0, Kind::Module, 11), Err(NotHeld));
+    assert_eq!(ledger.release(client, 0, Kind::Local, 101), Err(NotHeld));
+    ledger.release(client, 0, Kind::Local, 60).expect("held");
+    let left = ledger.cards[0].left();
+    assert_eq!(ledger.charge(client, 0, Kind::Module, left + 1), Err(Refusal::OutOfMemory));
+    ledger.free_all(client);
+    assert_eq!(ledger.used(0), 0);
+}

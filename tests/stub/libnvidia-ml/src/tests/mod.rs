@@ -47,11 +47,15 @@ struct Here(Options, Arc<Node>);
 
 impl Here {
     fn start() -> Self {
+        Self::with_cards(CARDS)
+    }
+
+    fn with_cards(cards: &str) -> Self {
         let socket = PathBuf::from(std::env::var_os("STUB_GPU_SOCKET").expect("socket"));
         let options = Options {
             control: socket.with_extension("control"),
             socket,
-            cards: CARDS.into(),
+            cards: cards.into(),
             free_delay: Duration::ZERO,
             with_parent: false,
             slicing: Slicing::default(),

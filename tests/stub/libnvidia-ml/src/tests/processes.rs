@@ -38,6 +38,35 @@ fn a_process_has_its_contexts_requests_and_pools_but_not_its_managed_memory() {
 }
 
 #[test]
+fn a_process_has_what_the_driver_takes_for_it() {
+    let path = socket("taken");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::with_cards("h200-coarse");
+        let client = server.client();
+        let charges = [
+            (Kind::Context, 100 * MIB),
+            (Kind::Module, 4 * MIB),
+            (Kind::Local, 30 * MIB),
+            (Kind::Requested, 3 * MIB),
+        ];
+        for (kind, bytes) in charges {
+            client.charge(0, kind, bytes).expect("room");
+        }
+        let used = (100 + 4 + 30 + 4) * MIB;
+        assert_eq!(processes_of(0)[0].usedGpuMemory, used, "3 MiB take 4");
+        // SAFETY: a structure of numbers.
+        let mut memory: nvmlMemory_v2_t = unsafe { zeroed() };
+        memory.version = version_of::<nvmlMemory_v2_t>(2);
+        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory));
+        assert_eq!(memory.used, used);
+        for (kind, bytes) in charges {
+            client.release(0, kind, bytes);
+        }
+        assert!(processes_of(0).is_empty());
+    });
+}
+
+#[test]
 fn details_are_listed_by_mode_and_version() {
     let path = socket("details");
     alone(&[("STUB_GPU_SOCKET", &path)], || {
