@@ -63,6 +63,8 @@ pub struct Driver {
     pub streams: Slab<Stream>,
     pub events: Slab<Event>,
     pub modules: Slab<Module>,
+    /// Whether modules take memory of a card.
+    pub charges_modules: bool,
     pub functions: Slab<Function>,
     pub links: Slab<Link>,
     pub textures: Slab<Texture>,
@@ -232,6 +234,7 @@ impl Driver {
             streams: Slab::new(),
             events: Slab::new(),
             modules: Slab::new(),
+            charges_modules: engine.cards().iter().any(|card| card.profile.module_granule > 0),
             functions: Slab::new(),
             links: Slab::new(),
             textures: Slab::new(),

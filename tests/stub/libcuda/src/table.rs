@@ -68,8 +68,8 @@ table! {
     cuCtxGetApiVersion => context::get_api_version;
     cuCtxSynchronize => context::synchronize;
     cuCtxSynchronize_v2 => context::synchronize_of;
-    cuCtxGetLimit => context::settings::get_limit;
-    cuCtxSetLimit => context::settings::set_limit;
+    cuCtxGetLimit => context::limits::get;
+    cuCtxSetLimit => context::limits::set;
     cuCtxGetCacheConfig => context::settings::get_cache_config;
     cuCtxSetCacheConfig => context::settings::set_cache_config;
     cuCtxGetSharedMemConfig => context::settings::get_shared_config;

@@ -3,12 +3,14 @@
 //! A context takes memory of its card and owns everything that is created in it: its allocations,
 //! streams, events and modules end with it.
 
+pub mod limits;
 pub mod primary;
 pub mod settings;
 
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::capture::hooks;
+use crate::context::limits::Limits;
 use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
 use crate::stream::work::{self, Backlog, Lane};
@@ -34,7 +36,7 @@ pub struct Context {
     /// A primary context also exists while it is not active.
     is_active: AtomicBool,
     attached: AtomicU32,
-    limits: [AtomicU64; CU_LIMIT_MAX as usize],
+    limits: Limits,
     cache_config: AtomicU32,
     shared_config: AtomicU32,
     /// The default stream.
@@ -58,7 +60,7 @@ impl Default for Context {
             is_primary: AtomicBool::new(false),
             is_active: AtomicBool::new(false),
             attached: AtomicU32::new(0),
-            limits: Default::default(),
+            limits: Limits::default(),
             cache_config: AtomicU32::new(0),
             shared_config: AtomicU32::new(0),
             legacy: Lane::default(),
@@ -68,9 +70,6 @@ impl Default for Context {
         }
     }
 }
-
-/// Stack size, printf buffer, malloc heap, sync depth, pending launches, L2 fetch granularity.
-const LIMITS: [u64; CU_LIMIT_MAX as usize] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0, 0, 0, 0];
 
 thread_local! {
     /// The top of this thread's stack; 0 for none.
@@ -136,9 +135,7 @@ impl Context {
         driver.check_lost(self.card())?;
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.charge(self.card(), Kind::Context, bytes).map_err(crate::memory::refused)?;
-        for (limit, value) in self.limits.iter().zip(LIMITS) {
-            limit.store(value, Ordering::Relaxed);
-        }
+        self.limits.reset();
         self.cache_config.store(0, Ordering::Relaxed);
         self.shared_config.store(0, Ordering::Relaxed);
         self.is_active.store(true, Ordering::Release);
@@ -156,9 +153,10 @@ impl Context {
         hooks::forget_context(driver, own_handle);
         crate::graph::exec::leave_all(driver, self, own_handle);
         crate::stream::event::destroy_all(driver, own_handle);
-        crate::module::unload_all(driver, own_handle);
+        crate::module::unload_all(driver, self, own_handle);
         crate::memory::texture::destroy_all(driver, own_handle);
         work::end_all(driver, self);
+        self.limits.end(driver, self.card());
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.release(self.card(), Kind::Context, bytes);
     }

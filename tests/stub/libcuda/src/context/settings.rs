@@ -1,25 +1,10 @@
-//! The settings of a context: limits, cache preferences, access to peers.
+//! The settings of a context: cache preferences, access to peers.
 
 use super::{current, named};
 use crate::Answer;
 use crate::boundary::Out;
 use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
-
-/// `cuCtxGetLimit`
-pub fn get_limit(value: Out<usize>, limit: CUlimit) -> Answer {
-    let (_, context, _) = current()?;
-    let found = context.limits.get(limit as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
-    value.put(found.load(Ordering::Relaxed) as usize)
-}
-
-/// `cuCtxSetLimit`
-pub fn set_limit(limit: CUlimit, value: usize) -> Answer {
-    let (_, context, _) = current()?;
-    let found = context.limits.get(limit as usize).ok_or(CUDA_ERROR_UNSUPPORTED_LIMIT)?;
-    found.store(value as u64, Ordering::Relaxed);
-    Ok(())
-}
 
 /// `cuCtxGetCacheConfig`
 pub fn get_cache_config(config: Out<CUfunc_cache>) -> Answer {

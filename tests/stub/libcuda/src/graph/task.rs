@@ -56,9 +56,12 @@ impl Kernel {
         function::find(driver, call.func).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         let function = launch::check(driver, call.func, &shape(&call))?.function;
         let module = function.module.load(Ordering::Relaxed);
-        call.ctx = match module::context_of(driver, module) {
-            Some(context) => handle(context),
-            None => context_of(call.ctx)?,
+        call.ctx = if let Some(context) = module::context_of(driver, module) {
+            handle(context)
+        } else {
+            let (_, context, own_handle) = context::named(call.ctx)?;
+            module::load_kernel(driver, function, context)?;
+            handle(own_handle)
         };
         Ok(Self { call, attributes: BTreeMap::new() })
     }

@@ -10,7 +10,10 @@ use crate::boundary::is_counting;
 use crate::boundary::{Host, In};
 use crate::capture::take::{self, LaunchOptions};
 use crate::context::{Context, current};
-use crate::module::function::{self, Function};
+use crate::module::{
+    self,
+    function::{self, Function},
+};
 use crate::process::Driver;
 use crate::stream::work::{self, Lane, Mark, Work};
 use crate::stream::{self, Queue};
@@ -113,10 +116,21 @@ pub fn launch(
 ) -> Answer {
     let (driver, _) = stream::resolve(on)?;
     let kernel = check(driver, function, shape)?;
+    if driver.charges_modules {
+        load(kernel.function, on)?;
+    }
     if !driver.captures.is_idle() && take::kernel(on, function, shape, options)? {
         return Ok(());
     }
     if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
+}
+
+/// The first launch of a library's kernel in a context loads the library there. Not inlined, as
+/// below.
+#[cold]
+fn load(function: &Function, on: CUstream) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    module::load_kernel(driver, function, queue.context().0)
 }
 
 /// Not inlined, and with the stream's handle, so that a launch without visible effect keeps nothing

@@ -5,7 +5,7 @@ use crate::Answer;
 use crate::boundary::{Host, In};
 use crate::capture::{hooks, take::LaunchOptions};
 use crate::launch::{Shape, check, enqueue, launch};
-use crate::module::function;
+use crate::module::{self, function};
 use crate::process::driver;
 use crate::stream::{self, NULL_STREAM, Queue};
 use driver_sys::cuda::*;
@@ -104,7 +104,9 @@ pub fn cooperative_on_devices(list: In<CUDA_LAUNCH_PARAMS>, count: u32, flags: u
         };
         // A node cannot have several kernels.
         hooks::refuse(driver, queue)?;
-        launches.push((queue, check(driver, launch.function, &shape)?));
+        let kernel = check(driver, launch.function, &shape)?;
+        module::load_kernel(driver, kernel.function, queue.context().0)?;
+        launches.push((queue, kernel));
     }
     for (queue, kernel) in &launches {
         enqueue(driver, *queue, kernel);

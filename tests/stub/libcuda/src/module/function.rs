@@ -208,8 +208,12 @@ pub fn name<F>(name: Out<*const c_char>, function: *mut F) -> Answer {
 
 /// `cuKernelGetFunction`
 pub fn of_kernel(function: Out<CUfunction>, kernel: CUkernel) -> Answer {
-    let (driver, ..) = crate::context::current()?;
-    find(driver, kernel)?;
+    let (driver, context, _) = crate::context::current()?;
+    let found = find(driver, kernel)?;
+    if function.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    crate::module::load_kernel(driver, found, context)?;
     function.put(kernel.cast())
 }
 

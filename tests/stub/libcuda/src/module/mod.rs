@@ -1,22 +1,27 @@
 //! Modules and libraries: images that programs load, and the functions and variables in them.
 //!
 //! Every requested function counts as present in an image; global variables are read from it
-//! ([`image`]). The bytes of a variable are on the card of the context and not charged, because the
-//! driver takes them with the module and no program requests them. A library is a module without a
-//! context, and a kernel is a function of a library. Programs may use either where the other is
-//! expected, so they are one type here.
+//! ([`image`]). A library is a module without a context, and a kernel is a function of a library.
+//! Programs may use either where the other is expected, so they are one type here.
+//!
+//! The driver takes memory for a module, variables included, if the card's profile has a
+//! `module_granule`: for a module when it is loaded, for a library when it is first used in a
+//! context. Variables on the card are not charged again.
 
 pub mod function;
 pub mod image;
 pub mod link;
 pub mod occupancy;
+mod taken;
 
 use crate::Answer;
 use crate::boundary::{Host, In, Out, OutWide, Text};
 use crate::context::Context;
 use crate::context::current;
 use crate::memory;
-use crate::module::image::Globals;
+use crate::module::function::Function;
+use crate::module::image::{Globals, Image};
+use crate::module::taken::Taken;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
@@ -33,12 +38,16 @@ pub struct Module {
     context: AtomicUsize,
     /// Function handles by name.
     functions: Mutex<BTreeMap<String, usize>>,
-    globals: Mutex<Variables>,
+    contents: Mutex<Contents>,
 }
 
-/// The variables of a module.
+/// The variables of a module, and its memory.
 #[derive(Default)]
-struct Variables {
+struct Contents {
+    /// Bytes of the image and its variables.
+    bytes: u64,
+    /// What is charged for it, by the context's id.
+    taken: BTreeMap<u64, Taken>,
     declared: Globals,
     /// The variables that programs have looked up, by the context's id and their name.
     variables: BTreeMap<(u64, String), Placed>,
@@ -52,13 +61,68 @@ struct Placed {
     offset: u64,
 }
 
-fn insert(driver: &Driver, context: usize, declared: Globals) -> Answer<usize> {
+/// A module; without a context a library.
+fn insert(driver: &Driver, context: Option<(&Context, usize)>, image: Image) -> Answer<usize> {
+    let mut contents =
+        Contents { bytes: image.bytes(), declared: image.globals, ..Default::default() };
+    if let Some((context, _)) = context {
+        let taken = Taken::charge(driver, context.card(), contents.bytes)?;
+        contents.taken.insert(context.id(), taken);
+    }
+    let mut contents = Some(contents);
     let created = driver.modules.insert(|module, _| {
-        module.context.store(context, Ordering::Relaxed);
+        module.context.store(context.map_or(0, |(_, own_handle)| own_handle), Ordering::Relaxed);
         lock(&module.functions).clear();
-        *lock(&module.globals) = Variables { declared, variables: BTreeMap::new() };
+        *lock(&module.contents) = contents.take().unwrap_or_default();
     });
-    created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+    let Some(created) = created else {
+        release_all(driver, contents.unwrap_or_default());
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    };
+    if context.is_some_and(|(context, _)| !context.is_active()) {
+        // It has ended meanwhile and may have missed the new module.
+        let _ = remove(driver, created);
+        return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    Ok(created)
+}
+
+fn release_all(driver: &Driver, contents: Contents) {
+    contents.taken.into_values().for_each(|taken| taken.release(driver));
+}
+
+impl Module {
+    /// Loads a library in a context, unless it is loaded there already.
+    fn load_in(&self, driver: &Driver, context: &Context) -> Answer {
+        if !driver.charges_modules || self.context.load(Ordering::Relaxed) != 0 {
+            return Ok(());
+        }
+        let mut contents = lock(&self.contents);
+        if !context.is_active() {
+            // Under the lock: a context that ends later releases what is charged here.
+            return Err(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        let bytes = contents.bytes;
+        if let Entry::Vacant(place) = contents.taken.entry(context.id()) {
+            place.insert(Taken::charge(driver, context.card(), bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Forgets a context that has ended, and releases what the library has taken in it. Its
+    /// variables are already freed.
+    fn leave(&self, driver: &Driver, context: &Context) {
+        let mut contents = lock(&self.contents);
+        contents.variables.retain(|(id, _), _| *id != context.id());
+        if let Some(taken) = contents.taken.remove(&context.id()) {
+            taken.release(driver);
+        }
+    }
+}
+
+/// Loads the library of a kernel in a context, unless it is loaded there already.
+pub fn load_kernel(driver: &'static Driver, kernel: &Function, context: &Context) -> Answer {
+    find(driver, kernel.module.load(Ordering::Relaxed))?.load_in(driver, context)
 }
 
 /// The context of a module; `None` for a library.
@@ -73,12 +137,12 @@ fn find(driver: &'static Driver, module: usize) -> Answer<&'static Module> {
 
 /// `cuModuleLoadData`, `cuModuleLoadFatBinary`
 pub fn load_data(module: Out<CUmodule>, image: Host) -> Answer {
-    let (driver, _, context) = current()?;
-    let globals = image::globals(image)?;
+    let (driver, context, own_handle) = current()?;
+    let image = image::read(image)?;
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    module.put(handle(insert(driver, context, globals)?))
+    module.put(handle(insert(driver, Some((context, own_handle)), image)?))
 }
 
 /// `cuModuleLoadDataEx`
@@ -92,20 +156,20 @@ pub fn load_data_ex(
     load_data(module, image)
 }
 
-fn read_image(path: Text) -> Answer<Globals> {
+fn read_image(path: Text) -> Answer<Image> {
     let mut image = std::fs::read(path.get()?).map_err(|_| CUDA_ERROR_FILE_NOT_FOUND)?;
     image.push(0);
-    image::globals(Host(image.as_ptr() as u64))
+    image::read(Host(image.as_ptr() as u64))
 }
 
 /// `cuModuleLoad`
 pub fn load(module: Out<CUmodule>, path: Text) -> Answer {
-    let (driver, _, context) = current()?;
+    let (driver, context, own_handle) = current()?;
     if module.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let globals = read_image(path)?;
-    module.put(handle(insert(driver, context, globals)?))
+    let image = read_image(path)?;
+    module.put(handle(insert(driver, Some((context, own_handle)), image)?))
 }
 
 fn remove(driver: &Driver, module: usize) -> Answer {
@@ -113,7 +177,9 @@ fn remove(driver: &Driver, module: usize) -> Answer {
     for (_, function) in std::mem::take(&mut *lock(&found.functions)) {
         driver.functions.remove(function);
     }
-    let variables = std::mem::take(&mut lock(&found.globals).variables);
+    let mut contents = std::mem::take(&mut *lock(&found.contents));
+    let variables = std::mem::take(&mut contents.variables);
+    release_all(driver, contents);
     for ((id, _), variable) in variables {
         // The end of a context has already freed its variables.
         let context = driver.contexts.get(variable.handle);
@@ -131,12 +197,15 @@ pub fn unload(module: CUmodule) -> Answer {
     remove(driver, module as usize)
 }
 
-/// Unloads the modules of a context.
-pub fn unload_all(driver: &Driver, context: usize) {
+/// Unloads the modules of a context that ends.
+pub fn unload_all(driver: &Driver, context: &Context, context_handle: usize) {
     for (own_handle, module) in driver.modules.live() {
-        if module.context.load(Ordering::Relaxed) == context {
+        let owner = module.context.load(Ordering::Relaxed);
+        if owner == context_handle {
             // Another thread may have unloaded it meanwhile.
             let _ = remove(driver, own_handle);
+        } else if owner == 0 {
+            module.leave(driver, context);
         }
     }
 }
@@ -176,8 +245,8 @@ fn global(
     module: &Module,
     name: String,
 ) -> Answer<(u64, u64)> {
-    let mut globals = lock(&module.globals);
-    let Variables { declared, variables } = &mut *globals;
+    let mut contents = lock(&module.contents);
+    let Contents { declared, variables, .. } = &mut *contents;
     let size = match declared {
         Some(declared) => declared.get(&name).copied().unwrap_or(0),
         None => image::UNKNOWN_SIZE,
@@ -201,6 +270,7 @@ fn global(
 fn put_global(pointer: OutWide, size: OutWide, module: usize, name: Text) -> Answer {
     let (driver, context, context_handle) = current()?;
     let module = find(driver, module)?;
+    module.load_in(driver, context)?;
     let (found, bytes) = global(driver, context, context_handle, module, name.get()?)?;
     pointer.put_optional(found);
     size.put_optional(bytes);
@@ -250,11 +320,11 @@ pub fn load_library(
     _count: u32,
 ) -> Answer {
     let driver = driver()?;
-    let globals = image::globals(image)?;
+    let image = image::read(image)?;
     if library.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    library.put(handle(insert(driver, 0, globals)?))
+    library.put(handle(insert(driver, None, image)?))
 }
 
 /// `cuLibraryLoadFromFile`
@@ -272,8 +342,8 @@ pub fn load_library_file(
     if library.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let globals = read_image(path)?;
-    library.put(handle(insert(driver, 0, globals)?))
+    let image = read_image(path)?;
+    library.put(handle(insert(driver, None, image)?))
 }
 
 /// `cuLibraryUnload`
@@ -281,10 +351,14 @@ pub fn unload_library(library: CUlibrary) -> Answer {
     remove(driver()?, library as usize)
 }
 
-/// `cuLibraryGetModule`: needs a context, because the module would be loaded there.
+/// `cuLibraryGetModule`
 pub fn library_module(module: Out<CUmodule>, library: CUlibrary) -> Answer {
-    let (driver, ..) = current()?;
-    find(driver, library as usize)?;
+    let (driver, context, _) = current()?;
+    let found = find(driver, library as usize)?;
+    if module.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    found.load_in(driver, context)?;
     module.put(library.cast())
 }
 

@@ -4,6 +4,7 @@
 //! process of its own.
 
 mod capture;
+mod driver_memory;
 mod fork;
 mod graph_launches;
 mod graph_time;
