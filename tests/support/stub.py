@@ -113,7 +113,7 @@ class StubServer:
         return int(self.ledger()["cards"][card]["requested"]["peak"])
 
     def booked(self, kind: str, card: int = 0) -> int:
-        """Bytes of one kind now: `requested`, `cached`, `held`, `managed` or `context`."""
+        """Bytes of one kind now, such as `requested`, `context` or `modules`."""
         return int(self.ledger()["cards"][card][kind]["now"])
 
     def calls(self, library: str = "cuda") -> dict[str, int]:

@@ -79,14 +79,23 @@ static void called_back(void *unused)
     __atomic_fetch_add(&callbacks, 1, __ATOMIC_SEQ_CST);
 }
 
-static int load_module(CUmodule *module, const char *path)
+/* NULL where there is no such file. */
+static const char *read_image(const char *path)
 {
     static char image[65536];
     FILE *file = fopen(path, "r");
     if (!file)
-        ANSWER(CUDA_ERROR_NOT_FOUND, "no_file=1");
+        return NULL;
     image[fread(image, 1, sizeof image - 1, file)] = '\0';
     fclose(file);
+    return image;
+}
+
+static int load_module(CUmodule *module, const char *path)
+{
+    const char *image = read_image(path);
+    if (!image)
+        ANSWER(CUDA_ERROR_NOT_FOUND, "no_file=1");
     return CALL(cuModuleLoadData, module, image);
 }
 

@@ -17,7 +17,7 @@ typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef struct handle *handle;
 typedef handle CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphNode, CUgraphExec,
-    CUmemoryPool;
+    CUmemoryPool, CUlibrary, CUkernel;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -43,6 +43,8 @@ DRIVER_API CUresult cuCtxSetCurrent(CUcontext context);
 DRIVER_API CUresult cuCtxPushCurrent_v2(CUcontext context);
 DRIVER_API CUresult cuCtxPopCurrent_v2(CUcontext *context);
 DRIVER_API CUresult cuCtxSynchronize(void);
+DRIVER_API CUresult cuCtxSetLimit(int limit, size_t value);
+DRIVER_API CUresult cuCtxGetLimit(size_t *value, int limit);
 
 /* Lookup. */
 enum { CU_GET_PROC_ADDRESS_DEFAULT = 0, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
@@ -176,6 +178,17 @@ typedef struct {
 DRIVER_API CUresult cuModuleLoadData(CUmodule *module, const void *image);
 DRIVER_API CUresult cuModuleUnload(CUmodule module);
 DRIVER_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+DRIVER_API CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module,
+                                         const char *name);
+DRIVER_API CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *jit_options,
+                                      void **jit_values, unsigned jit_count, int *options,
+                                      void **values, unsigned count);
+DRIVER_API CUresult cuLibraryUnload(CUlibrary library);
+DRIVER_API CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library);
+DRIVER_API CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
+DRIVER_API CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUlibrary library,
+                                       const char *name);
+DRIVER_API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
 DRIVER_API CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z);
 DRIVER_API CUresult cuLaunchKernel(CUfunction function, GRID, CUstream stream, void **parameters,
                                    void **extra);
