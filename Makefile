@@ -19,6 +19,8 @@ ARCH := $(shell uname -m)
 # The oldest glibc the preload library must load on (docs/architecture.md, "Building the library").
 GLIBC := 2.17
 STUB := build/stub
+# Drivers of older CUDA versions, in folders of the stub: they lack newer exports.
+OLDER_DRIVERS := 11.8 12.2 12.8 13.0
 # Of the extension module and the stub (Cargo.toml); what is measured is the release's.
 PROFILE := testing
 bench bench-scheduler bench-node: PROFILE := release
@@ -102,6 +104,9 @@ stub: | tools
 	@install -m 755 target/$(PROFILE)/libnvidia_ml.so $(STUB)/libnvidia-ml.so.1
 	@install -m 755 target/$(PROFILE)/stub-gpu $(STUB)/stub-gpu
 	@install -m 755 target/$(PROFILE)/libstub_clock.so $(STUB)/libstub-clock.so
+	@for version in $(OLDER_DRIVERS); do \
+		tests/stub/link-older-driver target/$(PROFILE) $$version $(STUB)/$$version; \
+	done
 
 .PHONY: demo
 demo: build ## real CUDA programs under a limit, on this machine's GPU or on the stub

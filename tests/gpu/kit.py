@@ -70,7 +70,8 @@ def main() -> int:
         wheels[python] = sorted([ours.name, *(path.name for path in paths)])
     _compile(kit / "programs")
     # Without links, because some ways to copy a folder lose them.
-    shutil.copytree(artifacts.find().stub_dir, kit / "stub")
+    older_drivers = shutil.ignore_patterns("[0-9]*")
+    shutil.copytree(artifacts.find().stub_dir, kit / "stub", ignore=older_drivers)
     # Four fifths of the stub are line tables, which the kit does not need.
     stub = sorted(map(str, (kit / "stub").iterdir()))
     subprocess.run(["strip", "--strip-debug", *stub], check=True)

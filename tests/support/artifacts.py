@@ -26,6 +26,10 @@ class Artifacts:
         """The stub driver, under the name that programs open."""
         return self.stub_dir / "libcuda.so.1"
 
+    def older_driver(self, version: str) -> Path:
+        """The folder of the stub driver of an older CUDA version, such as 12.2."""
+        return self.stub_dir / version
+
     @property
     def stub_gpu(self) -> Path:
         """The stub's server."""

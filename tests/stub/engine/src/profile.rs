@@ -65,9 +65,10 @@ pub struct Profile {
     /// Driver version, as NVML returns it.
     #[serde(default = "default_driver_version")]
     pub driver_version: String,
-    /// CUDA version of the driver, such as 13050: newer symbols are not found.
-    #[serde(default = "default_cuda_version")]
-    pub cuda_version: i32,
+    /// CUDA version of the driver, such as 13050: newer symbols are not found. Default: the version
+    /// of the library that the program loads.
+    #[serde(default)]
+    pub cuda_version: Option<i32>,
     /// An allocation of [`Profile::granule_from`] bytes or more takes a multiple of this; 0: every
     /// allocation takes the requested bytes. Memory pools do not use it.
     #[serde(default)]
@@ -95,10 +96,6 @@ fn default_driver_version() -> String {
 /// `PCIe` 4.0 with 16 lanes, less the overhead of its protocol.
 fn default_copy_gb_per_s() -> u64 {
     25
-}
-
-fn default_cuda_version() -> i32 {
-    13050
 }
 
 impl Profile {
@@ -214,7 +211,7 @@ fn load_with_version(entry: &str) -> Result<Profile, String> {
     let cuda_version = version.parse().map_err(|_| {
         format!("card {entry:?}: {version:?} is no CUDA version; write one such as 12020")
     })?;
-    Ok(Profile { cuda_version, ..Profile::load(name)? })
+    Ok(Profile { cuda_version: Some(cuda_version), ..Profile::load(name)? })
 }
 
 /// The cards of a comma-separated list of profiles.
@@ -265,7 +262,7 @@ mod tests {
         assert!(error.contains("b9000") && error.contains("h200"), "{error}");
         assert!(super::cards(" , ").is_err());
         assert!(super::cards("t4@new").expect_err("no version").contains("new"));
-        assert_eq!(super::cards("t4@12020").expect("old")[0].profile.cuda_version, 12020);
+        assert_eq!(super::cards("t4@12020").expect("old")[0].profile.cuda_version, Some(12020));
     }
 
     #[test]

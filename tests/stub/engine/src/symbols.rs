@@ -1,6 +1,9 @@
 //! The names of the functions of both libraries. A name's position here is its symbol's number, and
 //! the index of its counter.
 
+use driver_sys::versions::VERSIONS;
+use std::collections::BTreeMap;
+
 macro_rules! names {
     ($($name:ident $parameters:tt -> $result:ty;)*) => { &[$(stringify!($name)),*] };
 }
@@ -34,6 +37,24 @@ macro_rules! plain_names {
 
 /// The names of these functions.
 pub const INTEROP: &[&str] = each_interop_fn!(plain_names);
+
+/// The functions that the stub's driver exports for tests and for its own NVML.
+pub const STUB: &[&str] = &["stub_arrive", "stub_card_usage", "stub_ledger_json"];
+
+/// CUDA version of the headers.
+pub const NEWEST: i32 = 13050;
+
+/// The exports of a driver of this CUDA version: the symbols that existed then, and those whose age
+/// the headers do not tell.
+pub fn exports(version: i32) -> impl Iterator<Item = &'static str> {
+    let mut since = BTreeMap::new();
+    for (_, version, _, symbol) in VERSIONS {
+        let oldest = since.entry(*symbol).or_insert(*version);
+        *oldest = (*version).min(*oldest);
+    }
+    let all = CUDA.iter().chain(INTEROP).chain(STUB).copied();
+    all.filter(move |symbol| since.get(symbol).is_none_or(|since| *since <= version))
+}
 
 /// Every function of cuda.h.
 pub const CUDA: &[&str] = driver_sys::each_cuda_fn!(names);

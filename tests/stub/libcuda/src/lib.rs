@@ -12,6 +12,7 @@
 //! |---|---|
 //! | which symbols do something | [`table`], a row for each; [`extra_exports`] for those beside cuda.h |
 //! | what `cuGetProcAddress` finds | [`lookup`] |
+//! | the driver's CUDA version | [`version`] |
 //! | devices, `CUDA_VISIBLE_DEVICES` | [`device`] |
 //! | contexts, primary contexts | [`context`] |
 //! | memory of every kind, copies, fills, pools | [`memory`] |
@@ -41,6 +42,7 @@ mod process;
 mod slab;
 mod stream;
 mod table;
+mod version;
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@
 
 use crate::Answer;
 use crate::boundary::{Host, Out, Text};
-use crate::process::cards;
 use crate::table;
+use crate::version;
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use driver_sys::versions::VERSIONS;
@@ -67,7 +67,7 @@ pub fn proc_address_v2(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let per_thread = flags == u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
-    let driver = cards().first().map_or(0, |card| card.profile.cuda_version);
+    let driver = version::of_driver().unwrap_or(0);
     let found = find(&name, version, per_thread, driver);
     let symbol = if let Found::Symbol(symbol) = found { addresses().get(symbol) } else { None };
     status.put_optional(match (found, symbol) {

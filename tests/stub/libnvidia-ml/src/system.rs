@@ -6,6 +6,7 @@ use crate::engine::watch;
 use core::ffi::{CStr, c_char};
 use driver_sys::nvml::*;
 use stub_engine::profile::Profile;
+use stub_engine::symbols::NEWEST;
 
 /// The profile of the first card, which has the driver's versions.
 fn profile() -> Answer<Profile> {
@@ -21,13 +22,13 @@ pub fn driver_version(version: Out<c_char>, size: u32) -> Answer {
 /// `nvmlSystemGetNVMLVersion`
 pub fn nvml_version(version: Out<c_char>, size: u32) -> Answer {
     let profile = profile()?;
-    let major = profile.cuda_version / 1000;
+    let major = profile.cuda_version.unwrap_or(NEWEST) / 1000;
     put_text(version, &format!("{major}.{}", profile.driver_version), size)
 }
 
 /// `nvmlSystemGetCudaDriverVersion`
 pub fn cuda_version(version: Out<i32>) -> Answer {
-    version.put(profile()?.cuda_version)
+    version.put(profile()?.cuda_version.unwrap_or(NEWEST))
 }
 
 /// `nvmlSystemGetProcessName`

@@ -7,7 +7,8 @@ use stub_engine::time::Slicing;
 const USAGE: &str = "usage:
   stub-gpu serve --socket PATH --control PATH [--cards a100,a100] [--free-delay-ms 0] [--with-parent]
       [--slice-us 2000] [--switch-us 50] [--clock real|virtual]
-  stub-gpu control PATH '{\"command\": \"ledger\"}'";
+  stub-gpu control PATH '{\"command\": \"ledger\"}'
+  stub-gpu exports 12020";
 
 /// The parsed command line.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub enum Command {
         /// The JSON object.
         line: String,
     },
+    /// Prints the exports of a driver of this CUDA version.
+    Exports(i32),
 }
 
 /// The options of the server.
@@ -61,6 +64,13 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, Str
             (Some(socket), Some(line), None) => {
                 Ok(Command::Control { socket: socket.into(), line })
             }
+            _ => Err(USAGE.into()),
+        },
+        Some("exports") => match (arguments.next(), arguments.next()) {
+            (Some(version), None) => version
+                .parse()
+                .map(Command::Exports)
+                .map_err(|_| format!("{version:?} is no CUDA version; write one such as 12020")),
             _ => Err(USAGE.into()),
         },
         _ => Err(USAGE.into()),
@@ -134,7 +144,9 @@ mod tests {
         assert_eq!((options.cards.as_str(), options.free_delay.as_millis()), ("t4,t4", 50));
         assert!(!options.with_parent && !options.has_virtual_clock);
         assert_eq!(options.slicing, Slicing { slice_ns: 500_000, switch_ns: 50_000 });
-        for wrong in ["", "serve --socket s", "serve --speed 9", "control s"] {
+        for wrong in
+            ["", "serve --socket s", "serve --speed 9", "control s", "exports", "exports new"]
+        {
             assert!(parse_line(wrong).is_err(), "{wrong:?}");
         }
         for (wrong, word) in [

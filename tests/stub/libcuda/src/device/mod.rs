@@ -4,15 +4,14 @@ mod attributes;
 
 use crate::Answer;
 use crate::boundary::{Out, OutWide, Text};
-use crate::process::{cards, driver};
+use crate::process::driver;
 use core::ffi::c_char;
 use driver_sys::cuda::*;
 use stub_engine::profile::Card;
 
 /// `cuDriverGetVersion`
 pub fn driver_version(version: Out<i32>) -> Answer {
-    let card = cards().first().ok_or(CUDA_ERROR_NO_DEVICE)?;
-    version.put(card.profile.cuda_version)
+    version.put(crate::version::of_driver().ok_or(CUDA_ERROR_NO_DEVICE)?)
 }
 
 /// `cuDeviceGetCount`
