@@ -30,10 +30,13 @@ pub enum Area {
     Pooled,
     /// Global variables of modules.
     Globals,
+    /// Elements of arrays. Programs never see these addresses.
+    Arrays,
 }
 
 /// By number; spaces are numbered by area, then by card.
-const AREAS: [Area; 5] = [Area::Linear, Area::Narrow, Area::Managed, Area::Pooled, Area::Globals];
+const AREAS: [Area; 6] =
+    [Area::Linear, Area::Narrow, Area::Managed, Area::Pooled, Area::Globals, Area::Arrays];
 
 /// A reservation, one equal part per card.
 #[derive(Clone, Copy, Debug)]

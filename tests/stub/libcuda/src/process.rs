@@ -9,9 +9,12 @@ use crate::capture::Captures;
 use crate::context::Context;
 use crate::context::primary::Primary;
 use crate::graph::model::Graphs;
+use crate::memory::array::Array;
+use crate::memory::array::mipmap::Mipmap;
 use crate::memory::host::HostTable;
 use crate::memory::managed::ManagedTable;
 use crate::memory::pool::Pools;
+use crate::memory::surface::Surface;
 use crate::memory::texture::Texture;
 use crate::module::Module;
 use crate::module::function::Function;
@@ -68,6 +71,9 @@ pub struct Driver {
     pub functions: Slab<Function>,
     pub links: Slab<Link>,
     pub textures: Slab<Texture>,
+    pub surfaces: Slab<Surface>,
+    pub arrays: Slab<Array>,
+    pub mipmaps: Slab<Mipmap>,
     /// The kernel durations that were last read, and their version.
     pub durations: Mutex<(u64, Durations)>,
     /// Source of ids for contexts, streams and allocations.
@@ -238,6 +244,9 @@ impl Driver {
             functions: Slab::new(),
             links: Slab::new(),
             textures: Slab::new(),
+            surfaces: Slab::new(),
+            arrays: Slab::new(),
+            mipmaps: Slab::new(),
             durations: Mutex::default(),
             next_id: AtomicU64::new(1),
         })

@@ -6,7 +6,8 @@
 use crate::capture::{calls as captures, hooks as capture};
 use crate::context::{self, primary};
 use crate::launch::{self, old as old_launch};
-use crate::memory::{self, copy, fill, host, managed, pointer, pool, texture};
+use crate::memory::array::{self, lines, mipmap};
+use crate::memory::{self, copy, fill, host, managed, pointer, pool, surface, texture, volume};
 use crate::module::{self, function, link, occupancy};
 use crate::stream::{self, event};
 use crate::{device, errors, graph, lookup, process};
@@ -136,9 +137,35 @@ table! {
     cuMemcpyDtoDAsync | cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz => copy::on_device_async;
     cuMemcpyPeer | cuMemcpyPeer_ptds => copy::peer;
     cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz => copy::peer_async;
-    cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds | cuMemcpy2DUnaligned_v2
-        | cuMemcpy2DUnaligned_v2_ptds => copy::rows;
-    cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz => copy::rows_async;
+    cuMemcpy2D | cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds => volume::now;
+    cuMemcpy2DUnaligned | cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds => volume::now;
+    cuMemcpy2DAsync | cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz => volume::on_stream;
+    cuMemcpy3D | cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds => volume::now;
+    cuMemcpy3DAsync | cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz => volume::on_stream;
+    cuMemcpy3DPeer | cuMemcpy3DPeer_ptds => volume::now;
+    cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz => volume::on_stream;
+
+    // Arrays
+    cuArrayCreate | cuArrayCreate_v2 => array::create, if capture::check_safe;
+    cuArray3DCreate | cuArray3DCreate_v2 => array::create, if capture::check_safe;
+    cuArrayDestroy => array::destroy, if capture::check_safe;
+    cuArrayGetDescriptor | cuArrayGetDescriptor_v2 => array::describe;
+    cuArray3DGetDescriptor | cuArray3DGetDescriptor_v2 => array::describe;
+    cuArrayGetMemoryRequirements => array::requirements;
+    cuArrayGetSparseProperties => array::sparse_properties;
+    cuArrayGetPlane => array::plane;
+    cuMipmappedArrayCreate => mipmap::create, if capture::check_safe;
+    cuMipmappedArrayGetLevel => mipmap::level;
+    cuMipmappedArrayDestroy => mipmap::destroy, if capture::check_safe;
+    cuMipmappedArrayGetMemoryRequirements => mipmap::requirements;
+    cuMipmappedArrayGetSparseProperties => mipmap::sparse_properties;
+    cuMemcpyHtoA | cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds => lines::from_host;
+    cuMemcpyAtoH | cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds => lines::to_host;
+    cuMemcpyDtoA | cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds => lines::from_device;
+    cuMemcpyAtoD | cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds => lines::to_device;
+    cuMemcpyAtoA | cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds => lines::between;
+    cuMemcpyHtoAAsync | cuMemcpyHtoAAsync_v2 | cuMemcpyHtoAAsync_v2_ptsz => lines::from_host_async;
+    cuMemcpyAtoHAsync | cuMemcpyAtoHAsync_v2 | cuMemcpyAtoHAsync_v2_ptsz => lines::to_host_async;
 
     // Fills
     cuMemsetD8 | cuMemsetD8_v2 | cuMemsetD8_v2_ptds => fill::d8;
@@ -331,12 +358,15 @@ table! {
     cuGraphRetainUserObject => graph::objects::retain_for_graph;
     cuGraphReleaseUserObject => graph::objects::release_from_graph;
 
-    // Texture objects
+    // Texture and surface objects
     cuTexObjectCreate => texture::create;
     cuTexObjectDestroy => texture::destroy;
     cuTexObjectGetResourceDesc => texture::get_resource;
     cuTexObjectGetTextureDesc => texture::get_texture;
     cuTexObjectGetResourceViewDesc => texture::get_view;
+    cuSurfObjectCreate => surface::create;
+    cuSurfObjectDestroy => surface::destroy;
+    cuSurfObjectGetResourceDesc => surface::get_resource;
 
     // Pointers and occupancy
     cuPointerGetAttribute => pointer::get_attribute;

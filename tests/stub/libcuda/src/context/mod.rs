@@ -148,6 +148,7 @@ impl Context {
             return;
         }
         work::wait_for_all(driver, self);
+        crate::memory::array::destroy_all(driver, own_handle);
         crate::memory::free_all(driver, self);
         crate::stream::destroy_all(driver, self, own_handle);
         hooks::forget_context(driver, own_handle);
@@ -155,6 +156,7 @@ impl Context {
         crate::stream::event::destroy_all(driver, own_handle);
         crate::module::unload_all(driver, self, own_handle);
         crate::memory::texture::destroy_all(driver, own_handle);
+        crate::memory::surface::destroy_all(driver, own_handle);
         work::end_all(driver, self);
         self.limits.end(driver, self.card());
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;

@@ -5,11 +5,10 @@
 //! which pointers are refused.
 
 use crate::Answer;
-use crate::boundary::{Host, In};
+use crate::boundary::Host;
 use crate::capture::take;
 use crate::context::{current, named};
-use crate::memory::check;
-use crate::memory::volume;
+use crate::memory::{array, check, forms};
 use crate::process::{Driver, lock};
 use crate::stream::work::{Direction, Work};
 use crate::stream::{self, NULL_STREAM, Queue};
@@ -24,11 +23,16 @@ pub enum Side {
     Device,
     /// Any of these.
     Unified,
+    /// The elements of an array.
+    Array,
 }
 
 fn verify(driver: &Driver, address: u64, bytes: u64, side: Side, is_written: bool) -> Answer {
     if side == Side::Host {
         return if address == 0 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) };
+    }
+    if side == Side::Array {
+        return array::check(driver, address, bytes, is_written);
     }
     let is_device = driver.backing.locate(address).is_some();
     if !is_device && (side == Side::Unified || lock(&driver.host).find(address, bytes).is_some()) {
@@ -101,7 +105,7 @@ fn spend(driver: &Driver, direction: Option<Direction>, bytes: u64) -> Answer {
 fn on_stream(to: (u64, Side), from: (u64, Side), bytes: u64, on: CUstream) -> Answer {
     current()?;
     let (driver, queue) = stream::resolve(on)?;
-    if bytes > 0 && take::copy(driver, queue, || volume::line(to, from, bytes))? {
+    if bytes > 0 && take::copy(driver, queue, || forms::line(to.into(), from.into(), bytes))? {
         return Ok(());
     }
     transfer(driver, to, from, bytes)?;
@@ -175,92 +179,4 @@ pub fn peer_async(
     named(to_context)?;
     named(from_context)?;
     on_device_async(to, from, bytes, on)
-}
-
-/// One side of a copy of rows.
-pub struct Plane {
-    pub address: u64,
-    pub side: Side,
-    pub pitch: u64,
-}
-
-/// The rows of one side of a copy.
-pub fn plane(
-    kind: CUmemorytype,
-    host: u64,
-    device: u64,
-    pitch: usize,
-    x: usize,
-    y: usize,
-    width: usize,
-) -> Answer<Plane> {
-    let (address, side) = match kind {
-        CU_MEMORYTYPE_HOST => (host, Side::Host),
-        CU_MEMORYTYPE_DEVICE => (device, Side::Device),
-        CU_MEMORYTYPE_UNIFIED => (device, Side::Unified),
-        CU_MEMORYTYPE_ARRAY => return Err(CUDA_ERROR_NOT_SUPPORTED),
-        _ => return Err(CUDA_ERROR_INVALID_VALUE),
-    };
-    // A pitch of 0 means that rows are adjacent; a pitch smaller than a row is invalid.
-    let pitch = if pitch == 0 { x + width } else { pitch };
-    if address == 0 || pitch < x + width {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    Ok(Plane { address: address + (y * pitch + x) as u64, side, pitch: pitch as u64 })
-}
-
-/// The direction of the copy, and its bytes.
-fn transfer_rows(driver: &Driver, copy: &CUDA_MEMCPY2D) -> Answer<(Option<Direction>, u64)> {
-    let width = copy.WidthInBytes;
-    let from = plane(
-        copy.srcMemoryType,
-        copy.srcHost as u64,
-        copy.srcDevice,
-        copy.srcPitch,
-        copy.srcXInBytes,
-        copy.srcY,
-        width,
-    )?;
-    let to = plane(
-        copy.dstMemoryType,
-        copy.dstHost as u64,
-        copy.dstDevice,
-        copy.dstPitch,
-        copy.dstXInBytes,
-        copy.dstY,
-        width,
-    )?;
-    for row in 0..copy.Height as u64 {
-        transfer(
-            driver,
-            (to.address + row * to.pitch, to.side),
-            (from.address + row * from.pitch, from.side),
-            width as u64,
-        )?;
-    }
-    let direction = direction(driver, (to.address, to.side), (from.address, from.side));
-    Ok((direction, (width * copy.Height) as u64))
-}
-
-/// `cuMemcpy2D`
-pub fn rows(copy: In<CUDA_MEMCPY2D>) -> Answer {
-    let (driver, ..) = current()?;
-    let copy = copy.get()?;
-    stream::wait_for_default()?;
-    let (direction, bytes) = transfer_rows(driver, &copy)?;
-    spend(driver, direction, bytes)
-}
-
-/// `cuMemcpy2DAsync`
-pub fn rows_async(copy: In<CUDA_MEMCPY2D>, on: CUstream) -> Answer {
-    current()?;
-    let copy = copy.get()?;
-    let (driver, queue) = stream::resolve(on)?;
-    if take::copy(driver, queue, || volume::slice(&copy))? {
-        return Ok(());
-    }
-    if let (Some(direction), bytes) = transfer_rows(driver, &copy)? {
-        take_time(driver, queue, direction, bytes);
-    }
-    Ok(())
 }

@@ -1,11 +1,14 @@
 //! Linear device memory, and what all kinds of memory share: free, lookup, charge.
 
+pub mod array;
 pub mod copy;
 pub mod fill;
+pub mod forms;
 pub mod host;
 pub mod managed;
 pub mod pointer;
 pub mod pool;
+pub mod surface;
 pub mod texture;
 pub mod volume;
 
@@ -83,7 +86,7 @@ pub fn free(pointer: u64) -> Answer {
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     match driver.backing.area_of(space) {
         Area::Pooled => pool::free_allocation(driver, space, offset, None),
-        Area::Globals => Err(CUDA_ERROR_INVALID_VALUE),
+        Area::Globals | Area::Arrays => Err(CUDA_ERROR_INVALID_VALUE),
         _ => free_at(driver, space, offset),
     }
 }
@@ -159,10 +162,10 @@ pub struct Found {
     pub owner: u32,
 }
 
-/// The allocation that contains a device pointer.
+/// The allocation that contains a device pointer. The address of an array's element is none.
 pub fn find(driver: &Driver, pointer: u64) -> Option<Found> {
     let (space, offset) = driver.backing.locate(pointer)?;
-    find_at(driver, space, offset)
+    find_at(driver, space, offset).filter(|found| found.area != Area::Arrays)
 }
 
 fn find_at(driver: &Driver, space: usize, offset: u64) -> Option<Found> {
@@ -189,13 +192,22 @@ pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
 /// Checks that `bytes` from a device pointer on are in one allocation, and records a write.
 pub fn check(driver: &Driver, pointer: u64, bytes: u64, is_written: bool) -> Answer {
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if driver.backing.area_of(space) == Area::Pooled {
-        // A chunk has many allocations, so its own bounds are not enough.
-        let found = find_at(driver, space, offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if bytes > found.bytes - (pointer - found.base) {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+    match driver.backing.area_of(space) {
+        Area::Arrays => return Err(CUDA_ERROR_INVALID_VALUE),
+        Area::Pooled => {
+            // A chunk has many allocations, so its own bounds are not enough.
+            let found = find_at(driver, space, offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            if bytes > found.bytes - (pointer - found.base) {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
         }
+        _ => {}
     }
+    check_at(driver, space, offset, bytes, is_written)
+}
+
+/// Checks that `bytes` from an offset on are in one allocation, and records a write.
+fn check_at(driver: &Driver, space: usize, offset: u64, bytes: u64, is_written: bool) -> Answer {
     let mut arena = lock(&driver.arenas[space]);
     let found = arena.find(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if bytes > found.bytes - (offset - found.base) {

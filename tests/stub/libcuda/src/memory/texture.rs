@@ -1,9 +1,10 @@
-//! Texture objects: descriptions of device memory for kernels, which are stored and returned.
+//! Texture objects: descriptions of device memory and arrays for kernels, which are stored and
+//! returned.
 
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::context::current;
-use crate::memory::check;
+use crate::memory::{array, check};
 use crate::process::{Driver, lock};
 use driver_sys::cuda::*;
 use std::sync::Mutex;
@@ -30,6 +31,30 @@ unsafe impl Send for Described {}
 /// Pitches are multiples of this, as in the device attribute.
 const PITCH_ALIGNMENT: usize = 32;
 
+fn check_handle(resource: &CUDA_RESOURCE_DESC, is_valid: bool) -> Answer {
+    if is_valid && resource.flags == 0 { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// Only arrays can be viewed in another way.
+fn check_view(described: &Described) -> Answer {
+    let is_array = matches!(
+        described.resource.resType,
+        CU_RESOURCE_TYPE_ARRAY | CU_RESOURCE_TYPE_MIPMAPPED_ARRAY
+    );
+    match described.view {
+        None => Ok(()),
+        Some(view)
+            if is_array
+                && view.format <= CU_RES_VIEW_FORMAT_UNSIGNED_BC7
+                && view.firstMipmapLevel <= view.lastMipmapLevel
+                && view.firstLayer <= view.lastLayer =>
+        {
+            Ok(())
+        }
+        Some(_) => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 fn check_resource(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Answer {
     let (pointer, bytes) = match resource.resType {
         CU_RESOURCE_TYPE_LINEAR => {
@@ -47,7 +72,16 @@ fn check_resource(driver: &Driver, resource: &CUDA_RESOURCE_DESC) -> Answer {
             // a byte.
             (rows.devPtr, rows.pitchInBytes * (rows.height - 1) + rows.width)
         }
-        // The stub has no arrays.
+        CU_RESOURCE_TYPE_ARRAY => {
+            // SAFETY: as above.
+            let array = unsafe { resource.res.array.hArray };
+            return check_handle(resource, array::find(driver, array).is_some());
+        }
+        CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
+            // SAFETY: as above.
+            let mipmap = unsafe { resource.res.mipmap.hMipmappedArray };
+            return check_handle(resource, array::mipmap::is_valid(driver, mipmap));
+        }
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     if bytes == 0 || resource.flags != 0 || !pointer.is_multiple_of(ALIGNMENT) {
@@ -70,6 +104,7 @@ pub fn create(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     check_resource(driver, &described.resource)?;
+    check_view(&described)?;
     let created = driver.textures.insert(|texture, _| {
         texture.context.store(context, Ordering::Relaxed);
         *lock(&texture.described) = Some(described);

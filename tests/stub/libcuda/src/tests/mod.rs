@@ -3,6 +3,8 @@
 //! A driver is initialised once per process and reads the environment then, so every test runs in a
 //! process of its own.
 
+mod array_copies;
+mod arrays;
 mod capture;
 mod driver_memory;
 mod fork;

@@ -1,5 +1,6 @@
 //! Several processes on one server.
 
+use super::arrays::{shape, try_create};
 use super::{allocate, alone, fails, free_bytes, kernel, launch, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
@@ -89,6 +90,24 @@ fn a_process_is_recorded_in_its_group_with_its_calls() {
 fn without_the_server_there_is_no_device() {
     alone(&[("STUB_GPU_SOCKET", "/no/such/socket")], || {
         fails!(CUDA_ERROR_NO_DEVICE, cuInit(0));
+    });
+}
+
+#[test]
+fn a_planned_fault_counts_arrays() {
+    let path = std::env::temp_dir().join(format!("stub-libcuda-arrays-{}", std::process::id()));
+    alone(&[("STUB_GPU_SOCKET", path.to_str().expect("a plain path"))], || {
+        let socket = std::env::var_os("STUB_GPU_SOCKET").expect("socket");
+        let server = Server::start_at(socket.into());
+        start();
+        server.node.inject(Fault::OutOfMemory { card: 0, nth: 2 }).expect("a fault");
+        let (plane, mut levels) = (shape([64, 64, 0], 1, 0), null_mut());
+        assert_eq!(try_create(&plane).0, CUDA_SUCCESS);
+        assert_eq!(try_create(&plane).0, CUDA_ERROR_OUT_OF_MEMORY);
+        ok!(cuMipmappedArrayCreate(&raw mut levels, &raw const plane, 2));
+        let card = &server.node.report()["cards"][0];
+        assert_eq!((&card["requested"]["now"], &card["allocations"]), (&9216.into(), &2.into()));
+        assert_eq!(card["refused"], 1);
     });
 }
 

@@ -220,7 +220,7 @@ pub fn free(pointer: CUdeviceptr, on: CUstream) -> Answer {
     let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     match driver.backing.area_of(space) {
         Area::Pooled => free_allocation(driver, space, offset, Some(queue)),
-        Area::Globals => Err(CUDA_ERROR_INVALID_VALUE),
+        Area::Globals | Area::Arrays => Err(CUDA_ERROR_INVALID_VALUE),
         _ => memory::free_at(driver, space, offset),
     }
 }
