@@ -4,9 +4,8 @@
  * at the books between any two of them; and two runs can be compared line by line.
  *
  * Objects have names of a letter, or a letter and a number; `-` is NULL, the streams `L` and `P` are
- * those that every context has. Sizes take K, M or G. console_memory.h, console_launches.h and
- * console_driver.h have the commands that call the driver; this file decides which thread or process
- * makes the call:
+ * those that every context has. Sizes take K, M or G. The files console_*.h have the commands that call
+ * the driver; this file decides which thread or process makes the call:
  *
  *   on a …       worker thread a; `start a …` does not wait for its end, `finish a` answers it
  *   thread …     a new thread that ends with the command; `threads 8 …`: so many at once
@@ -25,6 +24,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "console_arrays.h"
 #include "console_driver.h"
 #include "console_launches.h"
 #include "console_memory.h"

@@ -35,6 +35,7 @@ static int show_attributes(CUdeviceptr pointer_)
 
 /* Each group of commands passes on what it does not know. */
 static int launches_and_streams(char **a);
+static int array_memory(char **a);
 
 static int host_memory(char **a)
 {
@@ -51,7 +52,7 @@ static int host_memory(char **a)
         return CALL(cuMemHostUnregister, *host);
     if (IS("free_host"))
         return CALL(cuMemFreeHost, *host);
-    return launches_and_streams(a);
+    return array_memory(a);
 }
 
 static int pool_memory(char **a)

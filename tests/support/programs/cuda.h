@@ -91,6 +91,52 @@ DRIVER_API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *poin
 DRIVER_API CUresult cuMemHostGetFlags(unsigned *flags, void *pointer);
 DRIVER_API CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pointer);
 
+/* Arrays. */
+typedef handle CUarray, CUmipmappedArray;
+
+enum { CUDA_ARRAY3D_LAYERED = 1, CUDA_ARRAY3D_SURFACE_LDST = 2, CUDA_ARRAY3D_CUBEMAP = 4 };
+enum {
+    CU_AD_FORMAT_UNSIGNED_INT8 = 1,
+    CU_AD_FORMAT_UNSIGNED_INT16 = 2,
+    CU_AD_FORMAT_UNSIGNED_INT32 = 3,
+};
+enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3 };
+
+typedef struct { size_t width, height; unsigned format, channels; } CUDA_ARRAY_DESCRIPTOR;
+typedef struct { unsigned width, height, format, channels; } CUDA_ARRAY_DESCRIPTOR_v1;
+typedef struct {
+    size_t width, height, depth;
+    unsigned format, channels, flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+typedef struct { unsigned width, height, depth, format, channels, flags; } CUDA_ARRAY3D_DESCRIPTOR_v1;
+typedef struct {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    int srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    size_t srcPitch, srcHeight, dstXInBytes, dstY, dstZ, dstLOD;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    size_t dstPitch, dstHeight, WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+
+DRIVER_API CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor);
+DRIVER_API CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor);
+DRIVER_API CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descriptor);
+DRIVER_API CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor);
+DRIVER_API CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array);
+DRIVER_API CUresult cuArrayDestroy(CUarray array);
+DRIVER_API CUresult cuMipmappedArrayCreate(CUmipmappedArray *mipmap,
+                                           const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels);
+DRIVER_API CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned level);
+DRIVER_API CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap);
+DRIVER_API CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy);
+
 /* Memory pools. */
 enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_LOCATION_TYPE_DEVICE = 1 };
 enum { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
