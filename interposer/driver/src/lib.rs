@@ -22,6 +22,7 @@ pub mod context;
 pub mod elf;
 pub mod guard;
 pub mod libdl;
+pub mod location;
 pub mod objects;
 pub mod process;
 pub mod racy_once;

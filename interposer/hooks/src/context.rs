@@ -1,15 +1,19 @@
 //! The life of a context. At its start, the memory that the driver takes for it is charged. At its
 //! end, this memory is uncharged, and all memory that was allocated in it and not freed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use driver_sys::cuda::{
-    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevice, CUexecAffinityParam, CUresult,
+    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam,
+    CUgreenCtx, CUlimit, CUresult,
 };
 use vgpu_compute::{Ending, notices};
 use vgpu_driver::guard::guard;
 use vgpu_driver::real::{Outcome, check};
-use vgpu_driver::{process, real};
+use vgpu_driver::{context, process, real};
 use vgpu_slice::allocations::{self, Epoch, Owner};
-use vgpu_slice::{Slice, charging, contexts, current, pools};
+use vgpu_slice::mapped::EXTERNAL;
+use vgpu_slice::{Slice, charging, contexts, current, graphs, local_memory, pools};
 
 pub(crate) unsafe fn create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
     // SAFETY: the program's own arguments.
@@ -44,6 +48,54 @@ pub(crate) unsafe fn create_v4(
     creating(context, device, || unsafe {
         real::cuCtxCreate_v4(context, parameters, flags, device)
     })
+}
+
+pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> Outcome {
+    // SAFETY: the program's own arguments.
+    local_memory::set_limit(limit, value as u64, || unsafe { real::cuCtxSetLimit(limit, value) })
+}
+
+/// Creates a green context. It keeps the primary context of its device.
+pub(crate) unsafe fn create_green(
+    context: *mut CUgreenCtx,
+    resources: CUdevResourceDesc,
+    device: CUdevice,
+    flags: u32,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuGreenCtxCreate(context, resources, device, flags) };
+    let outcome =
+        if context.is_null() { check(call()) } else { contexts::retain_primary(device, call) };
+    if outcome.is_ok() {
+        GREEN.store(true, Ordering::Relaxed);
+    }
+    outcome
+}
+
+/// Whether this process has created a green context.
+static GREEN: AtomicBool = AtomicBool::new(false);
+
+/// Destroys a green context, and with it the primary context if nothing else keeps it.
+pub(crate) unsafe fn destroy_green(context: CUgreenCtx) -> CUresult {
+    // SAFETY: the program's own argument.
+    let call = || unsafe { real::cuGreenCtxDestroy(context) };
+    match green_device(context) {
+        Some(device) => primary(device, call),
+        None => call(),
+    }
+}
+
+/// The device of a green context of this process.
+fn green_device(context: CUgreenCtx) -> Option<CUdevice> {
+    let mut own: CUcontext = std::ptr::null_mut();
+    // SAFETY: a handle that the driver checks, and a local variable.
+    let found = GREEN.load(Ordering::Relaxed)
+        && !process::is_forked_copy()
+        && unsafe { real::cuCtxFromGreenCtx(&raw mut own, context) } == CUDA_SUCCESS;
+    if !found {
+        return None;
+    }
+    context::with_current(own as usize, context::current)?.map(|(device, _)| device)
 }
 
 /// Creates a context, which becomes current for its thread.
@@ -121,8 +173,12 @@ fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
         notices::context_changed();
         notices::context_ended(ending);
         if let Slice::Limited(limited) = current() {
-            let freed = allocations::remove_owned(Owner::context(context), before);
-            charging::uncharge_freed(limited, &freed);
+            for kind in allocations::OF_CONTEXTS {
+                let freed = kind.remove_owned(Owner::context(context), before);
+                charging::uncharge_freed(limited, &freed);
+            }
+            EXTERNAL.context_ended(limited, Owner::context(context), before);
+            local_memory::context_ended(limited, context);
             contexts::ended(limited, context);
         }
     });
@@ -166,6 +222,9 @@ fn primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
         }
         if pools::any_charged() {
             guard(|| pools::device_reset(limited, device, before));
+        }
+        if graphs::any_charged() {
+            guard(|| graphs::trimmed(device));
         }
         guard(|| charge.ended(limited));
     }

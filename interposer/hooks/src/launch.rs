@@ -6,9 +6,12 @@ use vgpu_compute::admission::{self, Next};
 use vgpu_compute::launch::Launch;
 use vgpu_compute::notices;
 use vgpu_driver::guard::guard;
+use vgpu_driver::real::Outcome;
 use vgpu_driver::symbols::Symbol;
 use vgpu_driver::{callers, real};
 
+use crate::form::Form;
+use crate::graphs;
 use crate::jump::Frame;
 
 /// How the arguments of a launch function are laid out.
@@ -58,10 +61,30 @@ pub(crate) extern "C" fn launch(row: &'static LaunchRow, frame: &Frame) -> usize
     if callers::is_driver(frame.return_address()) {
         return row.symbol.callable();
     }
-    match guard(|| admit(row.arguments, frame)) {
-        Some(Next::LaunchAndClose) => (row.then_close)(),
-        _ => row.symbol.callable(),
+    let Some(allocates) = guard(|| allocates(row.arguments, frame)) else {
+        return graphs::refusal();
+    };
+    if allocates.is_err() {
+        return graphs::refusal();
     }
+    let closes = guard(|| admit(row.arguments, frame)) == Some(Next::LaunchAndClose);
+    match (allocates, closes) {
+        (Ok(Some(form)), _) => graphs::then_settle(form, closes),
+        (_, true) => (row.then_close)(),
+        (_, false) => row.symbol.callable(),
+    }
+}
+
+/// Charges the memory of a graph that allocates, and returns the form of its launch. Memory fails
+/// closed: an error refuses the launch.
+fn allocates(arguments: Arguments, frame: &Frame) -> Outcome<Option<Form>> {
+    let form = match arguments {
+        Arguments::Graph => Form::Plain,
+        Arguments::GraphOfThread => Form::PerThread,
+        _ => return Ok(None),
+    };
+    let is_charged = graphs::before_launch(frame.argument(0), frame.argument(1), form)?;
+    Ok(is_charged.then_some(form))
 }
 
 fn admit(arguments: Arguments, frame: &Frame) -> Next {

@@ -31,9 +31,13 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::doc_markdown)] // most names in comments are CUDA's
 
+mod arrays;
 mod boundary;
 mod capture;
 mod context;
+mod external;
+mod form;
+mod graphs;
 mod info;
 mod init;
 mod jump;
@@ -43,3 +47,4 @@ mod memory;
 mod nvml;
 mod stream_ordered;
 mod synchronize;
+mod virtual_memory;

@@ -3,9 +3,14 @@
 //! Managed memory is charged in full where it is allocated, wherever its pages are, because any
 //! kernel can bring all of them to the card.
 
-use driver_sys::cuda::{CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CUdeviceptr, CUdeviceptr_v1};
+use driver_sys::cuda::{
+    CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CUdeviceptr, CUdeviceptr_v1, CUresult,
+};
 use vgpu_driver::real::{self, Outcome, check};
+use vgpu_slice::allocations::LINEAR;
 use vgpu_slice::charging::{self, Allocated};
+
+use crate::external;
 
 /// Rows of pitched memory begin at multiples of this on every known card. If a driver takes more,
 /// the rest is charged afterwards.
@@ -22,8 +27,8 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
         return check(call());
     }
     // SAFETY: read only after the driver has written it.
-    let allocated = || unsafe { Allocated { pointer: *pointer, bytes: bytes as u64 } };
-    charging::allocate(bytes as u64, call, allocated)
+    let allocated = || unsafe { Allocated { key: *pointer, bytes: bytes as u64 } };
+    charging::allocate(&LINEAR, bytes as u64, call, allocated)
 }
 
 pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> Outcome {
@@ -34,7 +39,8 @@ pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> Outco
     }
     let bytes = u64::from(bytes);
     // SAFETY: read only after the driver has written it.
-    charging::allocate(bytes, call, || Allocated { pointer: u64::from(unsafe { *pointer }), bytes })
+    let allocated = || unsafe { Allocated { key: u64::from(*pointer), bytes } };
+    charging::allocate(&LINEAR, bytes, call, allocated)
 }
 
 pub(crate) unsafe fn alloc_managed(pointer: *mut CUdeviceptr, bytes: usize, flags: u32) -> Outcome {
@@ -46,8 +52,8 @@ pub(crate) unsafe fn alloc_managed(pointer: *mut CUdeviceptr, bytes: usize, flag
     let is_known = matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST);
     let expected = if is_known { bytes as u64 } else { UNEXPECTED };
     // SAFETY: read only after the driver has written it.
-    let allocated = || unsafe { Allocated { pointer: *pointer, bytes: bytes as u64 } };
-    charging::allocate(expected, call, allocated)
+    let allocated = || unsafe { Allocated { key: *pointer, bytes: bytes as u64 } };
+    charging::allocate(&LINEAR, expected, call, allocated)
 }
 
 pub(crate) unsafe fn alloc_pitch(
@@ -65,8 +71,8 @@ pub(crate) unsafe fn alloc_pitch(
     let height = height as u64;
     // SAFETY: read only after the driver has written them.
     let allocated =
-        || unsafe { Allocated { pointer: *pointer, bytes: height.saturating_mul(*pitch as u64) } };
-    charging::allocate(pitched(width as u64, height, element), call, allocated)
+        || unsafe { Allocated { key: *pointer, bytes: height.saturating_mul(*pitch as u64) } };
+    charging::allocate(&LINEAR, pitched(width as u64, height, element), call, allocated)
 }
 
 pub(crate) unsafe fn alloc_pitch_v1(
@@ -84,8 +90,8 @@ pub(crate) unsafe fn alloc_pitch_v1(
     let height = u64::from(height);
     // SAFETY: read only after the driver has written them.
     let allocated =
-        || unsafe { Allocated { pointer: (*pointer).into(), bytes: height * u64::from(*pitch) } };
-    charging::allocate(pitched(width.into(), height, element), call, allocated)
+        || unsafe { Allocated { key: (*pointer).into(), bytes: height * u64::from(*pitch) } };
+    charging::allocate(&LINEAR, pitched(width.into(), height, element), call, allocated)
 }
 
 /// The bytes that pitched memory is expected to take.
@@ -97,12 +103,20 @@ fn pitched(width: u64, height: u64, element: u32) -> u64 {
 
 pub(crate) unsafe fn free(pointer: CUdeviceptr) -> Outcome {
     // SAFETY: the program's own argument.
-    charging::free(pointer, || unsafe { real::cuMemFree_v2(pointer) })
+    release(pointer, || unsafe { real::cuMemFree_v2(pointer) })
 }
 
 pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> Outcome {
     // SAFETY: the program's own argument.
-    charging::free(u64::from(pointer), || unsafe { real::cuMemFree(pointer) })
+    release(u64::from(pointer), || unsafe { real::cuMemFree(pointer) })
+}
+
+#[inline]
+fn release(pointer: u64, call: impl FnOnce() -> CUresult) -> Outcome {
+    if external::has_buffer(pointer) {
+        return external::free_buffer(pointer, call);
+    }
+    charging::free(&LINEAR, pointer, call)
 }
 
 #[cfg(test)]

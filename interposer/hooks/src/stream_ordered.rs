@@ -4,14 +4,16 @@
 //! freed: the calls become nodes of a graph.
 
 use driver_sys::cuda::{
-    CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CU_STREAM_CAPTURE_STATUS_NONE,
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemPoolProps,
     CUmemoryPool, CUresult, CUstream,
 };
 use vgpu_driver::real::{self, Outcome, check};
-use vgpu_driver::{context, process};
-use vgpu_slice::allocations::Full;
+use vgpu_driver::{context, location, process};
+use vgpu_slice::allocations::LINEAR;
+use vgpu_slice::table::Full;
 use vgpu_slice::{Limited, Slice, charging, current, pools};
+
+use crate::form::Form;
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Outcome {
     // SAFETY: the program's own arguments.
@@ -66,7 +68,8 @@ pub(crate) unsafe fn pool_create(pool: *mut CUmemoryPool, props: *const CUmemPoo
     let call = || check(unsafe { real::cuMemPoolCreate(pool, props) });
     let Slice::Limited(_) = current() else { return call() };
     // SAFETY: the program's own argument.
-    let device = unsafe { props.as_ref() }.and_then(device_for);
+    let device = unsafe { props.as_ref() }
+        .and_then(|props| location::device_of(&props.location, props.allocType));
     let Some(device) = device.filter(|_| !process::is_forked_copy()) else { return call() };
     // SAFETY: the driver has just written it.
     let created = pools::create(|| call().map(|()| (unsafe { *pool }, device)))?;
@@ -75,17 +78,6 @@ pub(crate) unsafe fn pool_create(pool: *mut CUmemoryPool, props: *const CUmemPoo
         unsafe { real::cuMemPoolDestroy(*pool) };
         CUDA_ERROR_OUT_OF_MEMORY
     })
-}
-
-/// The device whose memory a pool will keep, if any. Managed memory counts for the current device,
-/// as it does without a pool.
-fn device_for(props: &CUmemPoolProps) -> Option<CUdevice> {
-    match (props.location.r#type, props.allocType) {
-        // SAFETY: with this type of location the union has the number of a device.
-        (CU_MEM_LOCATION_TYPE_DEVICE, _) => Some(unsafe { props.location.unnamed1.id }),
-        (_, CU_MEM_ALLOCATION_TYPE_MANAGED) => context::current().map(|(device, _)| device),
-        _ => None,
-    }
 }
 
 pub(crate) unsafe fn pool_destroy(pool: CUmemoryPool) -> Outcome {
@@ -106,27 +98,6 @@ pub(crate) unsafe fn pool_trim(pool: CUmemoryPool, keep: usize) -> CUresult {
         known.refresh(limited);
     }
     result
-}
-
-/// The two forms of the calls that name a stream. They differ in the meaning of the null stream.
-#[derive(Clone, Copy)]
-enum Form {
-    Plain,
-    PerThread,
-}
-
-impl Form {
-    fn is_capturing(self, stream: CUstream) -> bool {
-        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: a handle that the driver checks, and a local variable.
-        let result = unsafe {
-            match self {
-                Self::Plain => real::cuStreamIsCapturing(stream, &raw mut status),
-                Self::PerThread => real::cuStreamIsCapturing_ptsz(stream, &raw mut status),
-            }
-        };
-        result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
-    }
 }
 
 /// The arguments of an allocation.
@@ -204,7 +175,7 @@ fn allocate_from(
 ) -> Outcome {
     let bytes = request.bytes as u64;
     let allocation = pools::allocate(pool, limited, bytes, request)?;
-    charging::remember(limited, allocation).map_err(|Full| {
+    charging::remember(limited, &LINEAR, allocation).map_err(|Full| {
         // Memory that cannot be freed stays charged.
         if pools::Request::undo(request) {
             pool.freed(limited, bytes);
@@ -225,7 +196,7 @@ fn release(
     {
         return check(call());
     }
-    charging::free(pointer, call)
+    charging::free(&LINEAR, pointer, call)
 }
 
 /// The device of a stream. Its context need not be this thread's.

@@ -1,34 +1,37 @@
 //! Allocating and freeing memory under the limit.
 //!
-//! To allocate: charge every layer of the slice, call the driver, remember the pointer. If the
-//! charge is refused, the driver is not called. To free: forget the pointer, call the driver,
-//! uncharge. In this order other processes never get bytes that the driver still holds, and another
-//! thread that gets the same pointer from the driver never meets the old entry.
+//! To allocate: charge every layer of the slice, call the driver, remember the address or handle. If
+//! the charge is refused, the driver is not called. To free: forget it, call the driver, uncharge. In
+//! this order other processes never get bytes that the driver still holds, and another thread that
+//! gets the same address from the driver never meets the old entry.
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUresult};
 use vgpu_driver::guard::guard;
-use vgpu_driver::real::{self, Outcome, check};
+use vgpu_driver::real::{Outcome, check};
 use vgpu_driver::{context, process};
 
-use crate::allocations::{self, Allocation, Full, Owner};
+use crate::allocations::{Allocation, Kind, Owner};
 use crate::cards;
 use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
 use crate::pools;
+use crate::table::Full;
+use crate::{exports, graphs};
 
 /// Memory that the driver has allocated.
 pub struct Allocated {
-    /// Where it is on the card.
-    pub pointer: u64,
+    /// Its address on the card, or its handle.
+    pub key: u64,
     /// How many bytes of the card it takes.
     pub bytes: u64,
 }
 
-/// Allocates memory in the current context. `expected` is charged before `call` calls the driver.
-/// If the driver has allocated another size, which `allocated` reads from the program's variables,
-/// the charge is corrected. `expected` is 0 if the driver will refuse the arguments.
+/// Allocates memory of a kind in the current context. `expected` is charged before `call` calls the
+/// driver. If the driver has allocated another size, which `allocated` reads from the program's
+/// variables, the charge is corrected. `expected` is 0 if the driver will refuse the arguments.
 #[inline]
 pub fn allocate(
+    kind: &'static Kind,
     expected: u64,
     call: impl FnOnce() -> CUresult,
     allocated: impl FnOnce() -> Allocated,
@@ -42,6 +45,28 @@ pub fn allocate(
     let Some((device, context)) = context::current() else { return check(call()) };
     // A card that cannot be identified is not part of the slice.
     let card = cards::of_device(limited, device).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    // SAFETY: memory that the driver has just allocated, and that the program never gets.
+    let undo = |key| unsafe { (kind.undo)(key) };
+    let Allocated { key, bytes } = reserve(limited, card, expected, call, allocated, undo)?;
+    let allocation = Allocation::new(key, bytes, Owner::context(context), card.device);
+    remember(limited, kind, allocation).map_err(|Full| {
+        undo(key);
+        limited.uncharge(card, bytes);
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+/// Charges `expected`, calls the driver, and corrects the charge to what the driver has allocated. If
+/// that does not fit, `undo` frees it. The bytes that are returned are charged.
+#[inline]
+pub(crate) fn reserve(
+    limited: &'static Limited,
+    card: &Card,
+    expected: u64,
+    call: impl FnOnce() -> CUresult,
+    allocated: impl FnOnce() -> Allocated,
+    undo: impl Fn(u64) -> CUresult,
+) -> Outcome<Allocated> {
     if expected != 0 {
         charge(limited, card, expected)?;
     }
@@ -51,41 +76,37 @@ pub fn allocate(
         }
         return Err(error);
     }
-    let Allocated { pointer, bytes } = allocated();
-    if bytes > expected && charge(limited, card, bytes - expected).is_err() {
-        return Err(undo(limited, card, pointer, expected));
+    let allocated = allocated();
+    if allocated.bytes > expected && charge(limited, card, allocated.bytes - expected).is_err() {
+        undo(allocated.key);
+        limited.uncharge(card, expected);
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    if bytes < expected {
-        limited.uncharge(card, expected - bytes);
+    if allocated.bytes < expected {
+        limited.uncharge(card, expected - allocated.bytes);
     }
-    let allocation = Allocation::new(pointer, bytes, Owner::context(context), card.device);
-    remember(limited, allocation).map_err(|Full| undo(limited, card, pointer, bytes))
+    Ok(allocated)
 }
 
-/// Charges a card. If that is refused, memory that the pools of this process keep without use is
-/// freed first.
+/// Charges a card. If that is refused, memory that this process keeps without use is freed first.
 pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
-    if pools::any_charged() {
+    if pools::any_charged() || graphs::any_charged() || exports::any_left() {
         if limited.try_charge(card, bytes) {
             return Ok(());
         }
+        exports::release_closed(limited);
         pools::trim(limited, card, None);
     }
     if limited.charge(card, bytes) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
-/// Frees memory that the driver has just allocated and the program does not know of.
-#[cold]
-fn undo(limited: &Limited, card: &Card, pointer: u64, charged: u64) -> CUresult {
-    // SAFETY: a pointer of the driver's that the program never gets.
-    unsafe { real::cuMemFree_v2(pointer) };
-    limited.uncharge(card, charged);
-    CUDA_ERROR_OUT_OF_MEMORY
-}
-
 /// Remembers memory that is charged already.
-pub fn remember(limited: &'static Limited, allocation: Allocation) -> Result<(), Full> {
-    if let Some(replaced) = allocations::insert(allocation)? {
+pub fn remember(
+    limited: &'static Limited,
+    kind: &Kind,
+    allocation: Allocation,
+) -> Result<(), Full> {
+    if let Some(replaced) = kind.table.insert(allocation)? {
         // The driver reuses a pointer after the memory there has ended with its context, and the
         // thread that ends the context has not removed the entry yet.
         uncharge_freed(limited, &[replaced]);
@@ -93,22 +114,22 @@ pub fn remember(limited: &'static Limited, allocation: Allocation) -> Result<(),
     Ok(())
 }
 
-/// Frees memory; `call` calls the driver. A pointer that is not remembered concerns only the
-/// driver.
+/// Frees memory of a kind; `call` calls the driver. An address or a handle that is not remembered
+/// concerns only the driver.
 #[inline]
-pub fn free(pointer: u64, call: impl FnOnce() -> CUresult) -> Outcome {
+pub fn free(kind: &Kind, key: u64, call: impl FnOnce() -> CUresult) -> Outcome {
     let Slice::Limited(limited) = current() else { return check(call()) };
     if process::is_forked_copy() {
         return check(call());
     }
-    let Some(allocation) = allocations::remove(pointer) else { return check(call()) };
+    let Some(allocation) = kind.table.remove(key) else { return check(call()) };
     let outcome = check(call());
     if outcome.is_ok() {
         // The driver must not be called again, even if the accounting panics.
         guard(|| uncharge_freed(limited, &[allocation]));
     } else {
         // There was room for this entry a moment ago. At worst the bytes stay charged.
-        let _ = allocations::insert(allocation);
+        let _ = kind.table.insert(allocation);
     }
     outcome
 }

@@ -11,7 +11,8 @@
 //! last reference while another thread takes one, the context is charged exactly while it exists.
 //! Other contexts are charged one by one.
 //!
-//! The memory of modules and graphs is not charged.
+//! What a program adds by raising limits of a context is in [`crate::local_memory`]. The memory of
+//! modules is not charged here.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -129,13 +130,13 @@ fn charged(device: CUdevice) -> Outcome<Option<Charged>> {
     Ok((bytes != 0).then_some(Charged { limited, card, bytes }))
 }
 
-fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
+pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
     charging::charge(limited, card, bytes)?;
     limited.add_driver_memory(card, bytes);
     Ok(())
 }
 
-fn uncharge(limited: &Limited, card: &Card, bytes: u64) {
+pub(crate) fn uncharge(limited: &Limited, card: &Card, bytes: u64) {
     limited.remove_driver_memory(card, bytes);
     limited.uncharge(card, bytes);
 }

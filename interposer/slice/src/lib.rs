@@ -27,11 +27,17 @@ pub mod contexts;
 mod current;
 mod departure;
 mod environment;
+mod exports;
+pub mod graphs;
 mod layer;
 mod limited;
+pub mod local_memory;
+pub mod mapped;
+mod measured;
 pub mod pools;
 mod seat;
 mod settings;
+pub mod table;
 
 pub use current::{Slice, current};
 pub use limited::{Card, Limited};

@@ -162,6 +162,22 @@ impl Limited {
         self.charge_layers(card, bytes, Requester::Library)
     }
 
+    /// Charges every layer, whatever its limit is. For memory that the driver has taken already.
+    /// Returns false if an account cannot hold the number.
+    #[cold]
+    pub(crate) fn force_charge(&self, card: &Card, bytes: u64) -> bool {
+        let layers: Vec<(&Layer, usize)> = self.rows_of(card).collect();
+        for (index, (layer, row)) in layers.iter().enumerate() {
+            if !layer.charge(*row, bytes, NO_LIMIT, Requester::Library) {
+                for (charged, row) in layers.iter().take(index) {
+                    charged.uncharge(*row, bytes);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
     fn charge_layers(&self, card: &Card, bytes: u64, requester: Requester) -> bool {
         if !self.covers(card) {
             static OUTSIDE: Once = Once::new();

@@ -16,7 +16,8 @@
 //!   and the arguments.
 //! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A
 //!   row names how the arguments are laid out, and whether a launch budget can let the launch pass
-//!   (`plain`: it cannot), with the word of the budget that has the stream. These symbols are
+//!   (`plain`: it cannot; `graph`: neither, and the graph may allocate), with the word of the budget
+//!   that has the stream. These symbols are
 //!   hooked in every process, because a program keeps the pointers that it got.
 //! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The
 //!   compute engine is idle meanwhile, so a batch of launches ends before such work. A row names
@@ -44,11 +45,29 @@ macro_rules! hook_table {
                     cuMemAllocFromPoolAsync => stream_ordered::alloc_from_pool;
                     cuMemAllocFromPoolAsync_ptsz => stream_ordered::alloc_from_pool_ptsz;
                     cuMemPoolCreate => stream_ordered::pool_create;
+                    cuArrayCreate => arrays::create_flat_v1;
+                    cuArrayCreate_v2 => arrays::create_flat;
+                    cuArray3DCreate => arrays::create_3d_v1;
+                    cuArray3DCreate_v2 => arrays::create_3d;
+                    cuMipmappedArrayCreate => arrays::create_mipmapped;
+                    cuMemCreate => virtual_memory::create;
+                    cuMemMap => virtual_memory::map;
+                    cuMemImportFromShareableHandle => virtual_memory::import;
+                    cuImportExternalMemory => external::import;
+                    cuGraphInstantiate => graphs::instantiate_v1;
+                    cuGraphInstantiate_v2 => graphs::instantiate_v2;
+                    cuGraphInstantiateWithFlags => graphs::instantiate_with_flags;
+                    cuGraphInstantiateWithParams => graphs::instantiate_with_params;
+                    cuGraphInstantiateWithParams_ptsz => graphs::instantiate_with_params_ptsz;
+                    cuGraphUpload => graphs::upload;
+                    cuGraphUpload_ptsz => graphs::upload_ptsz;
                     cuCtxCreate => context::create_v1;
                     cuCtxCreate_v2 => context::create_v2;
                     cuCtxCreate_v3 => context::create_v3;
                     cuCtxCreate_v4 => context::create_v4;
                     cuDevicePrimaryCtxRetain => context::primary_retain;
+                    cuGreenCtxCreate => context::create_green;
+                    cuCtxSetLimit => context::set_limit;
                 }
                 fail_open {
                     cuGetProcAddress => lookup::get_proc_address_v1;
@@ -57,11 +76,23 @@ macro_rules! hook_table {
                     cuMemFree_v2 => memory::free;
                     cuMemFreeAsync => stream_ordered::free;
                     cuMemFreeAsync_ptsz => stream_ordered::free_ptsz;
+                    cuArrayDestroy => arrays::destroy;
+                    cuMipmappedArrayDestroy => arrays::destroy_mipmapped;
+                    cuMemRelease => virtual_memory::release;
+                    cuMemRetainAllocationHandle => virtual_memory::retain;
+                    cuMemUnmap => virtual_memory::unmap;
+                    cuMemExportToShareableHandle => virtual_memory::export;
+                    cuExternalMemoryGetMappedBuffer => external::buffer;
+                    cuExternalMemoryGetMappedMipmappedArray => external::mipmapped_array;
+                    cuDestroyExternalMemory => external::destroy;
+                    cuGraphExecDestroy => graphs::destroy;
+                    cuDeviceGraphMemTrim => graphs::trim;
                     cuMemPoolDestroy => stream_ordered::pool_destroy;
                     cuMemPoolTrimTo => stream_ordered::pool_trim;
                     cuCtxDestroy => context::destroy_v1;
                     cuCtxDestroy_v2 => context::destroy;
                     cuCtxDetach => context::detach;
+                    cuGreenCtxDestroy => context::destroy_green;
                     cuDevicePrimaryCtxRelease => context::primary_release_v1;
                     cuDevicePrimaryCtxRelease_v2 => context::primary_release;
                     cuDevicePrimaryCtxReset => context::primary_reset_v1;
@@ -111,8 +142,8 @@ macro_rules! hook_table {
                     cuLaunch => Old plain;
                     cuLaunchGrid => Old plain;
                     cuLaunchGridAsync => OldAsync plain;
-                    cuGraphLaunch => Graph plain;
-                    cuGraphLaunch_ptsz => GraphOfThread plain;
+                    cuGraphLaunch => Graph graph;
+                    cuGraphLaunch_ptsz => GraphOfThread graph;
                 }
                 stream_op {
                     cuMemcpyAsync => 3;
@@ -184,11 +215,15 @@ macro_rules! hook_table {
                     cuMemcpy3DAsync => 1;
                 }
                 call {
+                    cuCtxFromGreenCtx;
                     cuCtxGetApiVersion;
                     cuCtxGetCurrent;
                     cuCtxGetDevice;
+                    cuCtxGetLimit;
+                    cuDeviceGetAttribute;
                     cuDeviceGetCount;
                     cuDeviceGetDefaultMemPool;
+                    cuDeviceGetGraphMemAttribute;
                     cuDeviceGetMemPool;
                     cuDeviceSetMemPool;
                     cuDeviceGetUuid;
@@ -198,6 +233,12 @@ macro_rules! hook_table {
                     cuEventElapsedTime;
                     cuEventElapsedTime_v2;
                     cuEventRecord;
+                    cuGraphChildGraphNodeGetGraph;
+                    cuGraphGetNodes;
+                    cuGraphMemAllocNodeGetParams;
+                    cuGraphMemFreeNodeGetParams;
+                    cuGraphNodeGetType;
+                    cuMemGetAllocationPropertiesFromHandle;
                     cuMemPoolGetAttribute;
                     cuMemPoolSetAttribute;
                     cuStreamGetCtx;

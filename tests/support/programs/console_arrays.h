@@ -14,6 +14,8 @@
 static CUarray arrays[SLOTS];
 static CUmipmappedArray mipmaps[SLOTS];
 
+static int launches_and_streams(char **a);
+
 /* Unsigned integers of so many bytes. */
 static unsigned format_of(int bytes)
 {

@@ -16,7 +16,7 @@ macro_rules! launch_jump {
             "[x0, #32]")
     };
     (@budget $name:ident, $word:ident, [$($first:literal),*], [$($kind:literal),*], $stream:literal) => {
-        $crate::jump::launch_jump!(@body launch $name,
+        $crate::jump::launch_jump!(@body launch $name, [],
             $($first,)*
             "stp x0, x1, [sp, #-32]!", // the call keeps every other register
             "str x30, [sp, #16]",
@@ -85,13 +85,23 @@ macro_rules! launch_jump {
          ccmp w9, w13, #0, eq"
     };
     ($name:ident, plain) => {
-        $crate::jump::launch_jump!(@body launch $name, ;)
+        $crate::jump::launch_jump!(@body launch $name, [], ;)
+    };
+    ($name:ident, graph) => {
+        $crate::jump::launch_jump!(@body launch $name,
+            ["adrp x16, {allocating}",
+             "ldr w16, [x16, :lo12:{allocating}]",
+             "cbnz w16, 2f"], ;
+            allocating = sym vgpu_slice::graphs::ALLOCATING,
+        )
     };
     ($name:ident, stream_op) => {
-        $crate::jump::launch_jump!(@body stream_op $name, ;)
+        $crate::jump::launch_jump!(@body stream_op $name, [], ;)
     };
-    (@body $slow_path:ident $name:ident, $($budget:expr),* ; $($operand:tt)*) => {
+    (@body $slow_path:ident $name:ident, [$($first:expr),*], $($budget:expr),* ;
+     $($operand:tt)*) => {
         core::arch::naked_asm!(
+            $($first,)*
             "adrp x16, {limits}",
             "ldr x16, [x16, :lo12:{limits}]",
             "ldr w16, [x16]",

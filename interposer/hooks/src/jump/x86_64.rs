@@ -7,7 +7,7 @@
 ///
 /// The second argument of the macro selects the kind of wrapper. `budget` is for arguments like
 /// those of cuLaunchKernel, `config_budget` for those of cuLaunchKernelEx, both with the word of the
-/// budget that has the stream; `plain` for launches that never use a budget, and `stream_op` for
+/// budget that has the stream; `plain` for launches that never use a budget, `graph` for graphs, and `stream_op` for
 /// other work on streams.
 macro_rules! launch_jump {
     ($name:ident, budget $word:ident) => {
@@ -27,7 +27,7 @@ macro_rules! launch_jump {
     (@budget $name:ident, $word:ident, [$($first:literal),*], $function:literal, $function32:literal,
      $x:literal, $y:literal, $z:literal,
      [$($load_z:literal),*], $loaded_z:literal, $stream:literal) => {
-        $crate::jump::launch_jump!(@body launch $name,
+        $crate::jump::launch_jump!(@body launch $name, [],
             $($first,)*
             "sub rsp, 8", // aligned for the call, which keeps every register but rax
             "lea rax, [rip + hami_launch_budget@tlsdesc]",
@@ -89,13 +89,21 @@ macro_rules! launch_jump {
         )
     };
     ($name:ident, plain) => {
-        $crate::jump::launch_jump!(@body launch $name, ;)
+        $crate::jump::launch_jump!(@body launch $name, [], ;)
+    };
+    ($name:ident, graph) => {
+        $crate::jump::launch_jump!(@body launch $name,
+            ["cmp dword ptr [rip + {allocating}], 0", "jne 2f"], ;
+            allocating = sym vgpu_slice::graphs::ALLOCATING,
+        )
     };
     ($name:ident, stream_op) => {
-        $crate::jump::launch_jump!(@body stream_op $name, ;)
+        $crate::jump::launch_jump!(@body stream_op $name, [], ;)
     };
-    (@body $slow_path:ident $name:ident, $($budget:expr),* ; $($operand:tt)*) => {
+    (@body $slow_path:ident $name:ident, [$($first:expr),*], $($budget:expr),* ;
+     $($operand:tt)*) => {
         core::arch::naked_asm!(
+            $($first,)*
             "mov rax, qword ptr [rip + {limits}]",
             "mov eax, dword ptr [rax]",
             "mov r11, qword ptr [rip + {grants}]",

@@ -18,8 +18,10 @@ use driver_sys::cuda::{CUdevice, CUmemoryPool};
 use vgpu_driver::guard::lock;
 use vgpu_driver::real::Outcome;
 
-use crate::allocations::{Allocation, Epoch, Full};
+use crate::allocations::{Allocation, Epoch};
+use crate::graphs;
 use crate::limited::{Card, Limited};
+use crate::table::Full;
 use pool::ENTRIES;
 
 pub use attributes::current_of;
@@ -106,13 +108,22 @@ pub fn refresh_idle(limited: &'static Limited) {
 /// thread allocates from at this moment: two such threads could wait for each other.
 #[cold]
 pub(crate) fn trim(limited: &'static Limited, card: &Card, except: Option<&'static Pool>) {
+    graphs::trim_if_idle(limited, card);
     for pool in in_use().filter(|pool| pool.device() == card.device) {
         match except {
             Some(own) if std::ptr::eq(own, pool) => {}
             Some(_) => pool.trim_if_idle(limited),
-            None => pool.trim(limited),
+            None => pool.trim_now(limited),
         }
     }
+}
+
+/// As [`trim`], and skips pools that another thread allocates from at this moment.
+#[cold]
+pub(crate) fn trim_idle(limited: &'static Limited, card: &Card) {
+    in_use()
+        .filter(|pool| pool.device() == card.device)
+        .for_each(|pool| pool.trim_if_idle(limited));
 }
 
 /// The primary context of a device has ended. The driver may have emptied the device's pools with

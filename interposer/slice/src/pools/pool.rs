@@ -20,9 +20,10 @@ use vgpu_driver::guard::lock;
 use vgpu_driver::real::{self, Outcome, check};
 
 use super::attributes::{attribute, current_of, default_of};
-use crate::allocations::{self, Allocation, Epoch, Owner};
+use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
 use crate::cards;
 use crate::limited::{Card, Limited};
+use crate::measured::{Charge, Measured};
 
 /// Whether any pool was ever charged.
 static ANY_CHARGED: AtomicBool = AtomicBool::new(false);
@@ -50,8 +51,7 @@ pub struct Pool {
 
 /// The known sizes of a pool's memory, in bytes.
 struct State {
-    /// In whole units of the account, which rounds every charge up.
-    charged: u64,
+    charge: Charge,
     /// The bytes that the program has requested and not freed. The driver counts this as well, but
     /// does not document whether before or after the free has run in its stream.
     live: u64,
@@ -69,11 +69,11 @@ enum Origin {
 }
 
 impl State {
-    const EMPTY: Self = Self { charged: 0, live: 0, origin: Origin::Default };
+    const EMPTY: Self = Self { charge: Charge::NONE, live: 0, origin: Origin::Default };
 
     /// Whether the program has destroyed the pool and it is empty.
     fn has_ended(&self) -> bool {
-        self.origin == Origin::Destroyed && self.live == 0 && self.charged == 0
+        self.origin == Origin::Destroyed && self.live == 0 && self.charge.is_none()
     }
 }
 
@@ -86,6 +86,17 @@ pub trait Request {
     fn pointer(&self) -> u64;
     /// Frees the memory as if it had been refused. Returns whether the driver freed it.
     fn undo(&self) -> bool;
+}
+
+impl Measured for Pool {
+    fn reserved(&self) -> Option<u64> {
+        attribute(self.handle(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    }
+
+    fn trim(&self) {
+        // SAFETY: a handle that the driver checks.
+        unsafe { real::cuMemPoolTrimTo(self.handle(), 0) };
+    }
 }
 
 impl Pool {
@@ -142,11 +153,6 @@ impl Pool {
         cards::of_device(limited, self.device())
     }
 
-    /// The bytes that the pool has of its card, in whole units.
-    fn reserved(&self) -> Option<u64> {
-        attribute(self.handle(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT).map(whole_units)
-    }
-
     /// One allocation. `make_room` trims other pools of the card before a refusal.
     pub(super) fn allocate(
         &'static self,
@@ -160,91 +166,41 @@ impl Pool {
         if state.origin == Origin::Destroyed {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let requested = whole_units(state.live.saturating_add(bytes));
-        self.raise(limited, card, &mut state, || requested, &make_room)?;
+        let requested = state.live.saturating_add(bytes);
+        state.charge.raise(self, limited, card, || requested, &make_room)?;
         ANY_CHARGED.store(true, Ordering::Relaxed);
         if let Err(error) = check(request.allocate(self.handle())) {
-            self.follow(limited, card, &mut state);
+            state.charge.follow(self, limited, card);
             return Err(error);
         }
         let pointer = request.pointer();
         state.live += bytes;
-        if !self.follow(limited, card, &mut state) {
+        if !state.charge.follow(self, limited, card) {
             let wanted = || self.reserved().unwrap_or(requested);
-            if let Err(refused) = self.raise(limited, card, &mut state, wanted, &make_room) {
+            if let Err(refused) = state.charge.raise(self, limited, card, wanted, &make_room) {
                 // Not in the stream's order: while the stream is busy, one chunk after another
                 // would exceed the limit. The program has not used the pointer, so there is no need
                 // to wait.
                 if request.undo() {
                     state.live -= bytes;
                 }
-                self.shrink(limited, card, &mut state);
+                state.charge.shrink(self, limited, card);
                 return Err(refused);
             }
         }
         Ok(Allocation::new(pointer, bytes, self.owner(), self.device()))
     }
 
-    /// Raises the charge to `wanted`. If that is refused, unused memory of the pools is freed
-    /// first; this may also lower `wanted`.
-    fn raise(
-        &'static self,
-        limited: &'static Limited,
-        card: &Card,
-        state: &mut State,
-        wanted: impl Fn() -> u64,
-        make_room: &impl Fn(&Card),
-    ) -> Outcome {
-        let target = wanted();
-        if target <= state.charged {
-            return Ok(());
-        }
-        if limited.try_charge(card, target - state.charged) {
-            state.charged = target;
-            return Ok(());
-        }
-        self.shrink(limited, card, state);
-        make_room(card);
-        let target = wanted();
-        if target > state.charged {
-            if !limited.charge(card, target - state.charged) {
-                return Err(CUDA_ERROR_OUT_OF_MEMORY);
-            }
-            state.charged = target;
-        }
-        Ok(())
-    }
-
-    /// Sets the charge to what the pool has reserved. Returns false if the pool has taken more than
-    /// can be charged.
-    fn follow(&self, limited: &Limited, card: &Card, state: &mut State) -> bool {
-        let Some(reserved) = self.reserved() else { return true };
-        if reserved < state.charged {
-            limited.uncharge(card, state.charged - reserved);
-        } else if reserved > state.charged && !limited.try_charge(card, reserved - state.charged) {
-            return false;
-        }
-        state.charged = reserved;
-        true
-    }
-
-    /// Returns unused memory to the card.
-    fn shrink(&self, limited: &Limited, card: &Card, state: &mut State) {
-        // SAFETY: a handle that the driver checks.
-        unsafe { real::cuMemPoolTrimTo(self.handle(), 0) };
-        self.follow(limited, card, state);
-    }
-
-    pub(super) fn trim(&'static self, limited: &'static Limited) {
+    pub(super) fn trim_now(&'static self, limited: &'static Limited) {
         let Some(card) = self.card(limited) else { return };
-        self.shrink(limited, card, &mut self.lock_state());
+        self.lock_state().charge.shrink(self, limited, card);
     }
 
     pub(super) fn trim_if_idle(&'static self, limited: &'static Limited) {
         if let Some(card) = self.card(limited)
             && let Some(mut state) = try_lock(&self.state)
         {
-            self.shrink(limited, card, &mut state);
+            state.charge.shrink(self, limited, card);
         }
     }
 
@@ -271,10 +227,10 @@ impl Pool {
     fn update(&'static self, limited: &'static Limited, mut state: MutexGuard<'static, State>) {
         let Some(card) = self.card(limited) else { return };
         match state.origin {
-            Origin::Destroyed => self.shrink(limited, card, &mut state),
-            _ if state.charged == 0 => {}
+            Origin::Destroyed => state.charge.shrink(self, limited, card),
+            _ if state.charge.is_none() => {}
             _ => {
-                self.follow(limited, card, &mut state);
+                state.charge.follow(self, limited, card);
             }
         }
         if state.has_ended() {
@@ -313,7 +269,7 @@ impl Pool {
             // SAFETY: handles of the driver's.
             unsafe { real::cuDeviceSetMemPool(self.device(), default) };
         }
-        self.shrink(limited, card, &mut state);
+        state.charge.shrink(self, limited, card);
         drop(state);
         self.refresh(limited);
         Ok(())
@@ -336,7 +292,7 @@ impl Pool {
     /// The primary context of the pool's device has ended.
     pub(super) fn reset(&'static self, limited: &'static Limited, before: Epoch) {
         if attribute::<u64>(self.handle(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == Some(0) {
-            let ended = allocations::remove_owned(self.owner(), before);
+            let ended = LINEAR.remove_owned(self.owner(), before);
             let mut state = self.lock_state();
             state.live = state.live.saturating_sub(ended.iter().map(|entry| entry.bytes).sum());
         }
@@ -350,9 +306,4 @@ fn try_lock(state: &'static Mutex<State>) -> Option<MutexGuard<'static, State>> 
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-/// Rounded up to whole units of the account.
-fn whole_units(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(hami_account::UNIT).unwrap_or(u64::MAX)
 }

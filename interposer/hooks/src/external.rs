@@ -1,0 +1,88 @@
+//! Memory of other APIs, such as Vulkan. Its owner is not in any slice, so the process that imports it
+//! is charged. It lasts until the import is destroyed and every buffer and array mapped from it is
+//! freed.
+
+use driver_sys::cuda::{
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, CUdeviceptr, CUexternalMemory, CUmipmappedArray,
+    CUresult,
+};
+use vgpu_driver::context;
+use vgpu_driver::real::{self, Outcome, check};
+use vgpu_slice::allocations::Owner;
+use vgpu_slice::mapped::EXTERNAL;
+
+pub(crate) unsafe fn import(
+    memory: *mut CUexternalMemory,
+    description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuImportExternalMemory(memory, description) };
+    // SAFETY: as above.
+    match (unsafe { description.as_ref() }, context::current()) {
+        (Some(described), Some((device, context))) if !memory.is_null() => {
+            let owner = Owner::context(context);
+            // SAFETY: read only after the driver has written it.
+            EXTERNAL.create(device, owner, described.size, call, || unsafe { *memory } as u64)
+        }
+        _ => check(call()),
+    }
+}
+
+pub(crate) unsafe fn buffer(
+    pointer: *mut CUdeviceptr,
+    memory: CUexternalMemory,
+    description: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuExternalMemoryGetMappedBuffer(pointer, memory, description) };
+    // SAFETY: called only after the driver has written it.
+    let address = || unsafe { *pointer };
+    // SAFETY: as above.
+    EXTERNAL.map(memory as u64, 1, call, address, || unsafe { real::cuMemFree_v2(*pointer) })
+}
+
+pub(crate) unsafe fn mipmapped_array(
+    array: *mut CUmipmappedArray,
+    memory: CUexternalMemory,
+    description: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call =
+        || unsafe { real::cuExternalMemoryGetMappedMipmappedArray(array, memory, description) };
+    // SAFETY: called only after the driver has written it.
+    let key = || unsafe { key_of(*array) };
+    // SAFETY: as above.
+    EXTERNAL.map(memory as u64, 1, call, key, || unsafe { real::cuMipmappedArrayDestroy(*array) })
+}
+
+pub(crate) unsafe fn destroy(memory: CUexternalMemory) -> Outcome {
+    // SAFETY: the program's own argument.
+    EXTERNAL.release(memory as u64, || unsafe { real::cuDestroyExternalMemory(memory) })
+}
+
+/// Whether a pointer is a buffer that is mapped from external memory.
+#[inline]
+pub(crate) fn has_buffer(pointer: u64) -> bool {
+    EXTERNAL.is_mapped_at(pointer)
+}
+
+/// Frees a buffer that is mapped from external memory.
+pub(crate) fn free_buffer(pointer: u64, call: impl FnOnce() -> CUresult) -> Outcome {
+    EXTERNAL.unmap(pointer, 1, call)
+}
+
+/// Whether an array is mapped from external memory.
+pub(crate) fn has_array(array: CUmipmappedArray) -> bool {
+    EXTERNAL.is_mapped_at(key_of(array))
+}
+
+/// Destroys an array that is mapped from external memory.
+pub(crate) fn destroy_array(array: CUmipmappedArray, call: impl FnOnce() -> CUresult) -> Outcome {
+    EXTERNAL.unmap(key_of(array), 1, call)
+}
+
+/// The key of an array among the mappings. It is odd, and no address of a buffer is.
+fn key_of(array: CUmipmappedArray) -> u64 {
+    array as u64 | 1
+}

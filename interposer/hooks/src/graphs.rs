@@ -1,0 +1,195 @@
+//! Executable graphs, which may allocate memory when they are uploaded or launched.
+//! [`vgpu_slice::graphs`] decides what is charged.
+
+use std::ffi::c_char;
+
+use driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, CUDA_GRAPH_INSTANTIATE_PARAMS,
+    CUDA_SUCCESS, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
+};
+use vgpu_compute::notices;
+use vgpu_driver::guard::guard;
+use vgpu_driver::real::{self, Outcome, check};
+use vgpu_slice::graphs;
+
+use crate::form::Form;
+
+pub(crate) unsafe fn instantiate_v1(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    instantiate(exec, graph, || unsafe { real::cuGraphInstantiate(exec, graph, node, log, size) })
+}
+
+pub(crate) unsafe fn instantiate_v2(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    node: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuGraphInstantiate_v2(exec, graph, node, log, size) };
+    instantiate(exec, graph, call)
+}
+
+pub(crate) unsafe fn instantiate_with_flags(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: u64,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuGraphInstantiateWithFlags(exec, graph, flags) };
+    instantiate(exec, graph, call)
+}
+
+fn instantiate(exec: *mut CUgraphExec, graph: CUgraph, call: impl FnOnce() -> CUresult) -> Outcome {
+    let needs = graphs::needs_of(graph);
+    check(call())?;
+    // SAFETY: the driver has just written it.
+    remember(unsafe { *exec }, needs)
+}
+
+fn remember(exec: CUgraphExec, needs: graphs::Needs) -> Outcome {
+    graphs::instantiated(exec as u64, needs).map_err(|_full| {
+        // SAFETY: the driver has just created it, and the program never gets it.
+        unsafe { real::cuGraphExecDestroy(exec) };
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+pub(crate) unsafe fn instantiate_with_params(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuGraphInstantiateWithParams(exec, graph, parameters) };
+    instantiate_and_upload(exec, graph, parameters, Form::Plain, call)
+}
+
+pub(crate) unsafe fn instantiate_with_params_ptsz(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuGraphInstantiateWithParams_ptsz(exec, graph, parameters) };
+    instantiate_and_upload(exec, graph, parameters, Form::PerThread, call)
+}
+
+fn instantiate_and_upload(
+    exec: *mut CUgraphExec,
+    graph: CUgraph,
+    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    form: Form,
+    call: impl FnOnce() -> CUresult,
+) -> Outcome {
+    let upload = u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+    // SAFETY: the program's own argument.
+    let stream = unsafe { parameters.as_ref() }
+        .filter(|parameters| parameters.flags & upload != 0)
+        .map(|parameters| parameters.hUploadStream);
+    let Some(stream) = stream else { return instantiate(exec, graph, call) };
+    let mut needs = graphs::needs_of(graph);
+    graphs::reserve(&mut needs, &|| form.wait(stream))?;
+    let outcome = check(call());
+    graphs::settle(&mut needs, outcome.is_ok());
+    outcome?;
+    // SAFETY: the driver has just written it.
+    remember(unsafe { *exec }, needs)
+}
+
+pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
+    // SAFETY: the program's own argument.
+    graphs::destroy(exec as u64, || unsafe { real::cuGraphExecDestroy(exec) })
+}
+
+pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
+    // SAFETY: no pointer.
+    let result = unsafe { real::cuDeviceGraphMemTrim(device) };
+    if result == CUDA_SUCCESS && graphs::any_charged() {
+        graphs::trimmed(device);
+    }
+    result
+}
+
+pub(crate) unsafe fn upload(exec: CUgraphExec, stream: CUstream) -> Outcome {
+    // SAFETY: the program's own arguments.
+    upload_in(exec, stream, Form::Plain, || unsafe { real::cuGraphUpload(exec, stream) })
+}
+
+pub(crate) unsafe fn upload_ptsz(exec: CUgraphExec, stream: CUstream) -> Outcome {
+    // SAFETY: the program's own arguments.
+    upload_in(exec, stream, Form::PerThread, || unsafe { real::cuGraphUpload_ptsz(exec, stream) })
+}
+
+fn upload_in(
+    exec: CUgraphExec,
+    stream: CUstream,
+    form: Form,
+    call: impl FnOnce() -> CUresult,
+) -> Outcome {
+    let is_charged = graphs::before_launch(exec as u64, &|| form.wait(stream))?;
+    let outcome = check(call());
+    if is_charged {
+        guard(|| graphs::after_launch(exec as u64, outcome.is_ok()));
+    }
+    outcome
+}
+
+/// Charges what a launch of an executable graph may take. Returns whether the launch must go through
+/// [`then_settle`].
+pub(crate) fn before_launch(exec: usize, stream: usize, form: Form) -> Outcome<bool> {
+    let stream = stream as CUstream;
+    if form.is_capturing(stream) {
+        return Ok(false);
+    }
+    graphs::before_launch(exec as u64, &|| form.wait(stream))
+}
+
+/// The address of a function that launches a graph, and corrects the charge afterwards.
+pub(crate) fn then_settle(form: Form, closes_batch: bool) -> usize {
+    type Launch = unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult;
+    let function: Launch = match (form, closes_batch) {
+        (Form::Plain, false) => launch::<false, false>,
+        (Form::Plain, true) => launch::<false, true>,
+        (Form::PerThread, false) => launch::<true, false>,
+        (Form::PerThread, true) => launch::<true, true>,
+    };
+    function as usize
+}
+
+unsafe extern "C" fn launch<const PER_THREAD: bool, const CLOSES_BATCH: bool>(
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> CUresult {
+    let called_at = if CLOSES_BATCH { notices::launching() } else { 0 };
+    // SAFETY: the program's own arguments.
+    let result = unsafe {
+        if PER_THREAD {
+            real::cuGraphLaunch_ptsz(exec, stream)
+        } else {
+            real::cuGraphLaunch(exec, stream)
+        }
+    };
+    guard(|| {
+        graphs::after_launch(exec as u64, result == CUDA_SUCCESS);
+        if CLOSES_BATCH {
+            notices::launched(called_at);
+        }
+    });
+    result
+}
+
+/// The address of a function that refuses a launch.
+pub(crate) fn refusal() -> usize {
+    extern "C" fn refuse(_: CUgraphExec, _: CUstream) -> CUresult {
+        CUDA_ERROR_OUT_OF_MEMORY
+    }
+    refuse as *const () as usize
+}

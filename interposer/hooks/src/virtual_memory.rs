@@ -1,0 +1,115 @@
+//! Virtual memory management: physical memory is charged on the device of its location, from its
+//! creation until its last handle and mapping are gone. Reserved addresses take no memory.
+
+use std::ffi::{c_int, c_void};
+
+use driver_sys::cuda::{
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
+    CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+};
+use vgpu_driver::location;
+use vgpu_driver::real::{self, Outcome, check};
+use vgpu_slice::allocations::Owner;
+use vgpu_slice::mapped::PHYSICAL;
+use vgpu_slice::table::Full;
+
+pub(crate) unsafe fn create(
+    handle: *mut CUmemGenericAllocationHandle,
+    size: usize,
+    properties: *const CUmemAllocationProp,
+    flags: u64,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuMemCreate(handle, size, properties, flags) };
+    // SAFETY: as above.
+    let device = unsafe { properties.as_ref() }.and_then(device_of);
+    match device {
+        Some(device) if !handle.is_null() => {
+            // SAFETY: read only after the driver has written it.
+            PHYSICAL.create(device, Owner::NONE, size as u64, call, || unsafe { *handle })
+        }
+        _ => check(call()),
+    }
+}
+
+fn device_of(properties: &CUmemAllocationProp) -> Option<CUdevice> {
+    location::device_of(&properties.location, properties.r#type)
+}
+
+pub(crate) unsafe fn release(handle: CUmemGenericAllocationHandle) -> Outcome {
+    // SAFETY: the program's own argument.
+    PHYSICAL.release(handle, || unsafe { real::cuMemRelease(handle) })
+}
+
+pub(crate) unsafe fn retain(
+    handle: *mut CUmemGenericAllocationHandle,
+    address: *mut c_void,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    check(unsafe { real::cuMemRetainAllocationHandle(handle, address) })?;
+    // SAFETY: the driver has just written it.
+    PHYSICAL.retain(unsafe { *handle });
+    Ok(())
+}
+
+pub(crate) unsafe fn map(
+    address: CUdeviceptr,
+    size: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: u64,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let call = || unsafe { real::cuMemMap(address, size, offset, handle, flags) };
+    // SAFETY: what `call` has just mapped.
+    let undo = || unsafe { real::cuMemUnmap(address, size) };
+    PHYSICAL.map(handle, size as u64, call, || address, undo)
+}
+
+pub(crate) unsafe fn unmap(address: CUdeviceptr, size: usize) -> Outcome {
+    // SAFETY: the program's own arguments.
+    PHYSICAL.unmap(address, size as u64, || unsafe { real::cuMemUnmap(address, size) })
+}
+
+pub(crate) unsafe fn export(
+    shareable: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    kind: CUmemAllocationHandleType,
+    flags: u64,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    check(unsafe { real::cuMemExportToShareableHandle(shareable, handle, kind, flags) })?;
+    if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
+        return Ok(());
+    }
+    // SAFETY: with this type the driver has written a descriptor.
+    let descriptor = unsafe { *shareable.cast::<c_int>() };
+    PHYSICAL.exported(handle, descriptor).map_err(|Full| {
+        // SAFETY: the program never gets it.
+        unsafe { libc::close(descriptor) };
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}
+
+pub(crate) unsafe fn import(
+    handle: *mut CUmemGenericAllocationHandle,
+    shareable: *mut c_void,
+    kind: CUmemAllocationHandleType,
+) -> Outcome {
+    // SAFETY: the program's own arguments.
+    check(unsafe { real::cuMemImportFromShareableHandle(handle, shareable, kind) })?;
+    // SAFETY: the driver has just written it.
+    let imported = unsafe { *handle };
+    // SAFETY: zero bytes are a valid value of this structure of numbers and pointers.
+    let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    // SAFETY: a local variable, and a handle of the driver's.
+    let result =
+        unsafe { real::cuMemGetAllocationPropertiesFromHandle(&raw mut properties, imported) };
+    let device = if result == CUDA_SUCCESS { device_of(&properties) } else { None };
+    let Some(device) = device else { return Ok(()) };
+    PHYSICAL.import(imported, device).map_err(|Full| {
+        // SAFETY: the program never gets it.
+        unsafe { real::cuMemRelease(imported) };
+        CUDA_ERROR_OUT_OF_MEMORY
+    })
+}

@@ -1,0 +1,372 @@
+//! Memory that programs hold by a handle and by mappings of it: physical memory of virtual memory
+//! management, and external memory.
+//!
+//! A program may release a handle while the memory is mapped, and keeps the memory. So the memory is
+//! charged until the last reference to its handle, its last mapping and its last exported descriptor
+//! are gone. The driver ends whole mappings only, so the addresses at which they begin tell which
+//! ones it ends.
+//!
+//! Bookkeeping comes before the driver's call, and is undone if the call fails: once the driver has
+//! freed memory, another thread may get the same handle or address for new memory.
+
+use std::os::fd::RawFd;
+
+use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUexternalMemory, CUresult};
+use vgpu_driver::guard::guard;
+use vgpu_driver::process;
+use vgpu_driver::real::{self, Outcome, check};
+
+use crate::allocations::{Epoch, Owner};
+use crate::cards;
+use crate::charging::{self, Allocated};
+use crate::current::{Slice, current};
+use crate::exports;
+use crate::limited::{Card, Limited};
+use crate::table::{Entry, Full, Table, Then};
+
+/// The least distance between the starts of two mappings, on every known card.
+const LEAST_MAPPING: u64 = 64 << 10;
+
+/// A kind of memory with handles and mappings.
+pub struct MappedKind {
+    objects: Table<Object>,
+    mappings: Table<Mapping>,
+    /// Drops the only reference to memory that the driver has just handed out, and that the program
+    /// never gets.
+    undo: unsafe fn(u64) -> CUresult,
+}
+
+/// Physical memory of virtual memory management.
+pub static PHYSICAL: MappedKind = MappedKind::new(release_physical);
+/// Memory of another API or another process, imported by `cuImportExternalMemory`.
+pub static EXTERNAL: MappedKind = MappedKind::new(destroy_external);
+
+unsafe fn release_physical(handle: u64) -> CUresult {
+    // SAFETY: by the contract of `MappedKind::undo`.
+    unsafe { real::cuMemRelease(handle) }
+}
+
+unsafe fn destroy_external(handle: u64) -> CUresult {
+    // SAFETY: as above.
+    unsafe { real::cuDestroyExternalMemory(handle as CUexternalMemory) }
+}
+
+/// The memory behind a handle.
+#[derive(Clone, Copy)]
+struct Object {
+    handle: u64,
+    /// The charged bytes.
+    bytes: u64,
+    /// The context with which it ends, if any.
+    owner: Owner,
+    /// How many references to the handle the program has.
+    references: u32,
+    mappings: u32,
+    device: CUdevice,
+    created: Epoch,
+    /// The driver does not report the size of imported memory. The largest mapping counts.
+    is_imported: bool,
+}
+
+// SAFETY: numbers; an object without a handle is an empty entry.
+unsafe impl Entry for Object {
+    fn key(&self) -> u64 {
+        self.handle
+    }
+}
+
+impl Object {
+    /// What becomes of it when it has these references and mappings.
+    fn then(&self) -> Then {
+        if self.references == 0 && self.mappings == 0 { Then::Remove } else { Then::Keep }
+    }
+}
+
+/// A mapping, by the address at which it begins.
+#[derive(Clone, Copy)]
+struct Mapping {
+    address: u64,
+    size: u64,
+    handle: u64,
+}
+
+// SAFETY: as above.
+unsafe impl Entry for Mapping {
+    fn key(&self) -> u64 {
+        self.address
+    }
+}
+
+/// The slice in which the calls of this process count; `None` if only the driver is concerned.
+fn limited() -> Option<&'static Limited> {
+    match current() {
+        Slice::Limited(limited) if !process::is_forked_copy() => Some(limited),
+        _ => None,
+    }
+}
+
+/// As [`limited`], for a call that takes memory of a device.
+fn charged(device: CUdevice) -> Outcome<Option<(&'static Limited, &'static Card)>> {
+    if matches!(current(), Slice::Refused(_)) {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    // If the device does not exist, or cuInit was not called, the driver itself refuses.
+    Ok(limited().and_then(|limited| Some((limited, cards::of_device(limited, device)?))))
+}
+
+impl MappedKind {
+    const fn new(undo: unsafe fn(u64) -> CUresult) -> Self {
+        Self { objects: Table::new(), mappings: Table::new(), undo }
+    }
+
+    /// Creates memory on a device. `call` calls the driver; `handle` reads the new handle afterwards.
+    pub fn create(
+        &self,
+        device: CUdevice,
+        owner: Owner,
+        bytes: u64,
+        call: impl FnOnce() -> CUresult,
+        handle: impl FnOnce() -> u64,
+    ) -> Outcome {
+        let Some((limited, card)) = charged(device)? else { return check(call()) };
+        exports::release_closed(limited);
+        // SAFETY: memory that the driver has just allocated, and that the program never gets.
+        let undo = |handle| unsafe { (self.undo)(handle) };
+        let allocated = || Allocated { key: handle(), bytes };
+        let Allocated { key, .. } = charging::reserve(limited, card, bytes, call, allocated, undo)?;
+        self.enter(key, bytes, device, owner, false).map_err(|Full| {
+            undo(key);
+            limited.uncharge(card, bytes);
+            CUDA_ERROR_OUT_OF_MEMORY
+        })
+    }
+
+    /// Enters memory that another process has created. Its mappings are charged.
+    pub fn import(&self, handle: u64, device: CUdevice) -> Result<(), Full> {
+        if limited().is_none() || self.retain(handle) {
+            return Ok(());
+        }
+        self.enter(handle, 0, device, Owner::NONE, true)
+    }
+
+    fn enter(
+        &self,
+        handle: u64,
+        bytes: u64,
+        device: CUdevice,
+        owner: Owner,
+        is_imported: bool,
+    ) -> Result<(), Full> {
+        let created = Epoch::current();
+        let object = Object {
+            handle,
+            bytes,
+            owner,
+            references: 1,
+            mappings: 0,
+            device,
+            created,
+            is_imported,
+        };
+        if let (Some(replaced), Some(limited)) = (self.objects.insert(object)?, limited()) {
+            // The driver has ended it by itself and has reused its handle.
+            uncharge(limited, &replaced);
+        }
+        Ok(())
+    }
+
+    /// Counts a reference that the driver has handed out. Returns whether the memory is known.
+    pub fn retain(&self, handle: u64) -> bool {
+        let add = |object: &mut Object| {
+            object.references += 1;
+            Then::Keep
+        };
+        self.objects.change(handle, add).is_some()
+    }
+
+    /// Notes a descriptor that the driver has returned for the memory behind a handle.
+    pub fn exported(&self, handle: u64, descriptor: RawFd) -> Result<(), Full> {
+        let known = self.objects.change(handle, |_| Then::Keep);
+        match (limited(), known) {
+            (Some(limited), Some((object, _))) => {
+                exports::exported(limited, descriptor, handle, object.device)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops a reference. `call` calls the driver.
+    pub fn release(&self, handle: u64, call: impl FnOnce() -> CUresult) -> Outcome {
+        let Some(limited) = limited() else { return check(call()) };
+        let mut had_reference = false;
+        let drop_one = |object: &mut Object| {
+            had_reference = object.references > 0;
+            object.references = object.references.saturating_sub(1);
+            if had_reference { object.then() } else { Then::Keep }
+        };
+        let changed = self.objects.change(handle, drop_one);
+        let outcome = check(call());
+        let Some((object, then)) = changed.filter(|_| had_reference) else { return outcome };
+        match (outcome, then) {
+            (Ok(()), Then::Remove) => self.ended(limited, &object),
+            (Ok(()), Then::Keep) => {}
+            (Err(_), then) => {
+                if then == Then::Remove {
+                    // There was room for this entry a moment ago. At worst the bytes stay charged.
+                    let _ = self.objects.insert(object);
+                }
+                self.retain(handle);
+            }
+        }
+        outcome
+    }
+
+    /// Maps memory. `call` calls the driver; `address` returns where the mapping then begins; `undo`
+    /// unmaps.
+    pub fn map(
+        &self,
+        handle: u64,
+        size: u64,
+        call: impl FnOnce() -> CUresult,
+        address: impl FnOnce() -> u64,
+        undo: impl FnOnce() -> CUresult,
+    ) -> Outcome {
+        let Some(limited) = limited() else { return check(call()) };
+        let add = |object: &mut Object| {
+            object.mappings += 1;
+            Then::Keep
+        };
+        let Some((object, _)) = self.objects.change(handle, add) else { return check(call()) };
+        let outcome = self.charge_import(limited, &object, size).and_then(|()| check(call()));
+        if outcome.is_err() {
+            self.drop_mappings(limited, handle);
+            return outcome;
+        }
+        let mapping = Mapping { address: address(), size, handle };
+        match self.mappings.insert(mapping) {
+            Ok(None) => Ok(()),
+            Ok(Some(replaced)) => {
+                // The driver has ended it by itself and has reused its address.
+                self.drop_mappings(limited, replaced.handle);
+                Ok(())
+            }
+            Err(Full) => {
+                undo();
+                self.drop_mappings(limited, handle);
+                Err(CUDA_ERROR_OUT_OF_MEMORY)
+            }
+        }
+    }
+
+    /// Charges the part of imported memory that a new mapping of `size` bytes shows for the first
+    /// time.
+    fn charge_import(&self, limited: &'static Limited, object: &Object, size: u64) -> Outcome {
+        let Some(card) = cards::of_device(limited, object.device) else { return Ok(()) };
+        let shown = size.saturating_sub(object.bytes);
+        if !object.is_imported || shown == 0 {
+            return Ok(());
+        }
+        charging::charge(limited, card, shown)?;
+        let grow = |object: &mut Object| {
+            object.bytes += shown;
+            Then::Keep
+        };
+        self.objects.change(object.handle, grow);
+        Ok(())
+    }
+
+    /// One mapping of the memory behind a handle has ended.
+    fn drop_mappings(&self, limited: &Limited, handle: u64) {
+        if let Some((object, Then::Remove)) = self.objects.change(handle, Self::drop_mapping) {
+            self.ended(limited, &object);
+        }
+    }
+
+    fn drop_mapping(object: &mut Object) -> Then {
+        object.mappings = object.mappings.saturating_sub(1);
+        object.then()
+    }
+
+    /// Ends all mappings between an address and `size` bytes behind it. `call` calls the driver.
+    pub fn unmap(&self, address: u64, size: u64, call: impl FnOnce() -> CUresult) -> Outcome {
+        let Some(limited) = limited() else { return check(call()) };
+        let mappings = self.take_mappings(address, size);
+        let mut ended = Vec::new();
+        for mapping in &mappings {
+            if let Some((object, Then::Remove)) =
+                self.objects.change(mapping.handle, Self::drop_mapping)
+            {
+                ended.push(object);
+            }
+        }
+        let outcome = check(call());
+        if outcome.is_ok() {
+            // The driver must not be called again, even if the accounting panics.
+            guard(|| ended.iter().for_each(|object| self.ended(limited, object)));
+        } else {
+            // There was room for these entries a moment ago. At worst bytes stay charged.
+            for object in ended {
+                let _ = self.objects.insert(object);
+            }
+            for mapping in mappings {
+                let add = |object: &mut Object| {
+                    object.mappings += 1;
+                    Then::Keep
+                };
+                self.objects.change(mapping.handle, add);
+                let _ = self.mappings.insert(mapping);
+            }
+        }
+        outcome
+    }
+
+    /// Whether a mapping begins at an address.
+    #[inline]
+    pub fn is_mapped_at(&self, address: u64) -> bool {
+        !self.mappings.is_empty()
+            && limited().is_some()
+            && self.mappings.change(address, |_| Then::Keep).is_some()
+    }
+
+    fn take_mappings(&self, address: u64, size: u64) -> Vec<Mapping> {
+        let mut taken = Vec::new();
+        let end = address.saturating_add(size);
+        let mut next = address;
+        while next < end && !self.mappings.is_empty() {
+            let step = match self.mappings.remove(next) {
+                Some(mapping) => {
+                    taken.push(mapping);
+                    mapping.size
+                }
+                None => LEAST_MAPPING,
+            };
+            next = next.saturating_add(step);
+        }
+        taken
+    }
+
+    /// Uncharges what an ended context has owned.
+    pub fn context_ended(&self, limited: &Limited, owner: Owner, before: Epoch) {
+        let of_context = |object: &Object| object.owner == owner && before.covers(object.created);
+        for object in self.objects.remove_all(of_context) {
+            self.mappings.remove_all(|mapping| mapping.handle == object.handle);
+            uncharge(limited, &object);
+        }
+    }
+
+    /// The last reference and the last mapping of an object are gone. Only physical memory can have
+    /// been exported.
+    fn ended(&self, limited: &Limited, object: &Object) {
+        let is_exported = std::ptr::eq(self, &raw const PHYSICAL)
+            && exports::inherit(object.handle, object.device, object.bytes);
+        if !is_exported {
+            uncharge(limited, object);
+        }
+    }
+}
+
+fn uncharge(limited: &Limited, object: &Object) {
+    if let Some(card) = cards::of_device(limited, object.device) {
+        limited.uncharge(card, object.bytes);
+    }
+}
