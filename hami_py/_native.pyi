@@ -344,6 +344,8 @@ class LimitRow:
         mode: how the share holds.
         priority: the order among slices that compete for the card.
         context_memory: bytes that the driver takes for a process's context; None = unknown.
+        granule: the driver takes requests of half of this many bytes or more in multiples of it, a
+            power of two; None = it takes what is requested.
         injected_memory: the memory limits in the environment of the container, in bytes: the four
             newest, oldest first.
         injected_shares: the shares there, likewise.
@@ -355,6 +357,7 @@ class LimitRow:
     mode: _Mode
     priority: _Priority
     context_memory: int | None
+    granule: int | None
     injected_memory: list[int]
     injected_shares: list[int]
     def __new__(
@@ -366,6 +369,7 @@ class LimitRow:
         priority: _Priority = "normal",
         *,
         context_memory: int | None = None,
+        granule: int | None = None,
         injected_memory: Sequence[int] = ...,
         injected_shares: Sequence[int] = ...,
     ) -> Self: ...

@@ -16,7 +16,8 @@ pub const FORMAT: u32 = Format::Current.number();
 
 /// One card of a limits page: memory limit in bytes, share in percent; None = no limit. Mode is
 /// "hard" or "soft", priority "low", "normal" or "high". `context_memory` is what the driver takes
-/// for a process's context, in bytes; None = unknown. `injected_memory` and `injected_shares` are
+/// for a process's context, in bytes; None = unknown. `granule`: the driver takes requests of half
+/// of this many bytes or more in multiples of it; None = to the byte. `injected_memory` and `injected_shares` are
 /// the limits in the environment of the container, the four newest of each, oldest first.
 #[pyclass(module = "hami_py._native", get_all, set_all, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
@@ -27,6 +28,7 @@ pub struct LimitRow {
     mode: Named<Mode>,
     priority: Named<Priority>,
     context_memory: Option<u64>,
+    granule: Option<u32>,
     injected_memory: Vec<u64>,
     injected_shares: Vec<u32>,
 }
@@ -36,7 +38,7 @@ impl LimitRow {
     #[new]
     #[pyo3(signature = (
         uuid, memory_limit=None, share=None, mode="hard", priority="normal", *,
-        context_memory=None, injected_memory=Vec::new(), injected_shares=Vec::new()
+        context_memory=None, granule=None, injected_memory=Vec::new(), injected_shares=Vec::new()
     ))]
     #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -46,6 +48,7 @@ impl LimitRow {
         mode: &str,
         priority: &str,
         context_memory: Option<u64>,
+        granule: Option<u32>,
         injected_memory: Vec<u64>,
         injected_shares: Vec<u32>,
     ) -> PyResult<Self> {
@@ -57,6 +60,7 @@ impl LimitRow {
             mode,
             priority,
             context_memory,
+            granule,
             injected_memory,
             injected_shares,
         })
@@ -66,13 +70,14 @@ impl LimitRow {
         let text = |value: Option<String>| value.unwrap_or_else(|| "None".to_owned());
         format!(
             "LimitRow({:?}, memory_limit={}, share={}, mode={:?}, priority={:?}, \
-             context_memory={}, injected_memory={:?}, injected_shares={:?})",
+             context_memory={}, granule={}, injected_memory={:?}, injected_shares={:?})",
             self.uuid,
             text(self.memory_limit.map(|bytes| bytes.to_string())),
             text(self.share.map(|percent| percent.to_string())),
             self.mode.word(),
             self.priority.word(),
             text(self.context_memory.map(|bytes| bytes.to_string())),
+            text(self.granule.map(|bytes| bytes.to_string())),
             self.injected_memory,
             self.injected_shares,
         )
@@ -88,6 +93,7 @@ impl From<Row> for LimitRow {
             mode: Named(row.mode),
             priority: Named(row.priority),
             context_memory: row.context_memory,
+            granule: row.granule,
             injected_memory: row.injected_memory,
             injected_shares: row.injected_shares,
         }
@@ -103,6 +109,7 @@ impl From<LimitRow> for Row {
             mode: row.mode.0,
             priority: row.priority.0,
             context_memory: row.context_memory,
+            granule: row.granule,
             injected_memory: row.injected_memory,
             injected_shares: row.injected_shares,
         }

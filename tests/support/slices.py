@@ -13,10 +13,12 @@ def make(
     limits: Mapping[str, int | None],
     share: int | None = None,
     context_memory: int | None = None,
+    granule: int | None = None,
 ) -> Path:
     """A slice directory: bytes per card, by UUID, and percent of its time; None is no limit.
 
-    ``context_memory`` is what each context is charged; None is nothing.
+    ``context_memory`` is what each context is charged, ``granule`` what allocations are rounded up
+    to; None is nothing.
     """
     try:
         from hami_py._native import Account, LimitRow, LimitsPage
@@ -24,7 +26,13 @@ def make(
         raise ImportError(f"{error}: not built; run `make build`") from error
     directory.mkdir(parents=True)
     rows = [
-        LimitRow(uuid, memory_limit=bytes, share=share, context_memory=context_memory)
+        LimitRow(
+            uuid,
+            memory_limit=bytes,
+            share=share,
+            context_memory=context_memory,
+            granule=granule,
+        )
         for uuid, bytes in limits.items()
     ]
     LimitsPage.create(directory / "limits", rows)

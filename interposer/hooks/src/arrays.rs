@@ -7,7 +7,7 @@
 use driver_sys::cuda::*;
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::allocations::{ARRAYS, Kind, MIPMAPPED_ARRAYS};
-use vgpu_slice::charging::{self, Allocated};
+use vgpu_slice::charging::{self, Allocated, Taken};
 
 use crate::external;
 
@@ -106,7 +106,10 @@ fn create(
 ) -> Outcome {
     // Larger than any card. The driver refuses it, with the error that it has for such extents.
     let expected = if bytes > MOST { 0 } else { bytes };
-    charging::allocate(kind, expected, call, || Allocated { key: handle(), bytes })
+    charging::allocate(kind, Taken::InGranules, expected, call, || Allocated {
+        key: handle(),
+        bytes,
+    })
 }
 
 /// More bytes than any card has.

@@ -8,7 +8,7 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::allocations::LINEAR;
-use vgpu_slice::charging::{self, Allocated};
+use vgpu_slice::charging::{self, Allocated, Taken};
 
 use crate::external;
 
@@ -28,7 +28,7 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
     }
     // SAFETY: read only after the driver has written it.
     let allocated = || unsafe { Allocated { key: *pointer, bytes: bytes as u64 } };
-    charging::allocate(&LINEAR, bytes as u64, call, allocated)
+    charging::allocate(&LINEAR, Taken::InGranules, bytes as u64, call, allocated)
 }
 
 pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> Outcome {
@@ -40,7 +40,7 @@ pub(crate) unsafe fn alloc_v1(pointer: *mut CUdeviceptr_v1, bytes: u32) -> Outco
     let bytes = u64::from(bytes);
     // SAFETY: read only after the driver has written it.
     let allocated = || unsafe { Allocated { key: u64::from(*pointer), bytes } };
-    charging::allocate(&LINEAR, bytes, call, allocated)
+    charging::allocate(&LINEAR, Taken::InGranules, bytes, call, allocated)
 }
 
 pub(crate) unsafe fn alloc_managed(pointer: *mut CUdeviceptr, bytes: usize, flags: u32) -> Outcome {
@@ -53,7 +53,7 @@ pub(crate) unsafe fn alloc_managed(pointer: *mut CUdeviceptr, bytes: usize, flag
     let expected = if is_known { bytes as u64 } else { UNEXPECTED };
     // SAFETY: read only after the driver has written it.
     let allocated = || unsafe { Allocated { key: *pointer, bytes: bytes as u64 } };
-    charging::allocate(&LINEAR, expected, call, allocated)
+    charging::allocate(&LINEAR, Taken::Exactly, expected, call, allocated)
 }
 
 pub(crate) unsafe fn alloc_pitch(
@@ -72,7 +72,13 @@ pub(crate) unsafe fn alloc_pitch(
     // SAFETY: read only after the driver has written them.
     let allocated =
         || unsafe { Allocated { key: *pointer, bytes: height.saturating_mul(*pitch as u64) } };
-    charging::allocate(&LINEAR, pitched(width as u64, height, element), call, allocated)
+    charging::allocate(
+        &LINEAR,
+        Taken::InGranules,
+        pitched(width as u64, height, element),
+        call,
+        allocated,
+    )
 }
 
 pub(crate) unsafe fn alloc_pitch_v1(
@@ -91,7 +97,13 @@ pub(crate) unsafe fn alloc_pitch_v1(
     // SAFETY: read only after the driver has written them.
     let allocated =
         || unsafe { Allocated { key: (*pointer).into(), bytes: height * u64::from(*pitch) } };
-    charging::allocate(&LINEAR, pitched(width.into(), height, element), call, allocated)
+    charging::allocate(
+        &LINEAR,
+        Taken::InGranules,
+        pitched(width.into(), height, element),
+        call,
+        allocated,
+    )
 }
 
 /// The bytes that pitched memory is expected to take.

@@ -55,13 +55,14 @@ pub static OF_CONTEXTS: [&Kind; 3] = [&LINEAR, &ARRAYS, &MIPMAPPED_ARRAYS];
 pub struct Allocation {
     /// Its address on the card, or its handle.
     pub key: u64,
-    /// The charged bytes.
+    /// The bytes that the program has. What the driver takes beyond them is charged as well.
     pub bytes: u64,
     /// The object whose end frees it.
     pub owner: Owner,
     /// The driver's number of the card.
     pub device: CUdevice,
     created: Epoch,
+    rounding: u32,
 }
 
 // SAFETY: numbers, and zero is the key of an empty entry.
@@ -74,7 +75,17 @@ unsafe impl Entry for Allocation {
 impl Allocation {
     /// An allocation of this moment.
     pub fn new(key: u64, bytes: u64, owner: Owner, device: CUdevice) -> Self {
-        Self { key, bytes, owner, device, created: Epoch::current() }
+        Self { key, bytes, owner, device, created: Epoch::current(), rounding: 0 }
+    }
+
+    /// The same, of which the driver has taken more.
+    pub(crate) fn rounded_by(self, rounding: u64) -> Self {
+        Self { rounding: u32::try_from(rounding).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// The bytes that the driver has taken beyond the requested ones.
+    pub(crate) fn rounding(&self) -> u64 {
+        self.rounding.into()
     }
 }
 

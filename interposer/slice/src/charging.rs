@@ -18,11 +18,31 @@ use crate::pools;
 use crate::table::Full;
 use crate::{exports, graphs};
 
+/// How much of the card the driver takes for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// The requested bytes.
+    Exactly,
+    /// Whole granules, if the request is large ([`Card::rounding`]).
+    InGranules,
+}
+
+impl Taken {
+    /// The bytes that the driver takes beyond a request.
+    #[inline]
+    pub(crate) fn rounding(self, card: &Card, bytes: u64) -> u64 {
+        match self {
+            Self::Exactly => 0,
+            Self::InGranules => card.rounding(bytes),
+        }
+    }
+}
+
 /// Memory that the driver has allocated.
 pub struct Allocated {
     /// Its address on the card, or its handle.
     pub key: u64,
-    /// How many bytes of the card it takes.
+    /// How many bytes the program gets.
     pub bytes: u64,
 }
 
@@ -32,6 +52,7 @@ pub struct Allocated {
 #[inline]
 pub fn allocate(
     kind: &'static Kind,
+    taken: Taken,
     expected: u64,
     call: impl FnOnce() -> CUresult,
     allocated: impl FnOnce() -> Allocated,
@@ -47,26 +68,30 @@ pub fn allocate(
     let card = cards::of_device(limited, device).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: memory that the driver has just allocated, and that the program never gets.
     let undo = |key| unsafe { (kind.undo)(key) };
-    let Allocated { key, bytes } = reserve(limited, card, expected, call, allocated, undo)?;
+    let Allocated { key, bytes } = reserve(limited, card, taken, expected, call, allocated, undo)?;
+    let rounding = taken.rounding(card, bytes);
     let allocation = Allocation::new(key, bytes, Owner::context(context), card.device);
-    remember(limited, kind, allocation).map_err(|Full| {
+    remember(limited, kind, allocation.rounded_by(rounding)).map_err(|Full| {
         undo(key);
-        limited.uncharge(card, bytes);
+        uncharge(limited, card, bytes, rounding);
         CUDA_ERROR_OUT_OF_MEMORY
     })
 }
 
 /// Charges `expected`, calls the driver, and corrects the charge to what the driver has allocated. If
-/// that does not fit, `undo` frees it. The bytes that are returned are charged.
+/// that does not fit, `undo` frees it. The bytes that are returned are charged, with what the driver
+/// has `taken` beyond them.
 #[inline]
 pub(crate) fn reserve(
     limited: &'static Limited,
     card: &Card,
+    taken: Taken,
     expected: u64,
     call: impl FnOnce() -> CUresult,
     allocated: impl FnOnce() -> Allocated,
     undo: impl Fn(u64) -> CUresult,
 ) -> Outcome<Allocated> {
+    let expected = expected.saturating_add(taken.rounding(card, expected));
     if expected != 0 {
         charge(limited, card, expected)?;
     }
@@ -77,15 +102,29 @@ pub(crate) fn reserve(
         return Err(error);
     }
     let allocated = allocated();
-    if allocated.bytes > expected && charge(limited, card, allocated.bytes - expected).is_err() {
+    let rounding = taken.rounding(card, allocated.bytes);
+    let actual = allocated.bytes.saturating_add(rounding);
+    if actual > expected && charge(limited, card, actual - expected).is_err() {
         undo(allocated.key);
         limited.uncharge(card, expected);
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    if allocated.bytes < expected {
-        limited.uncharge(card, expected - allocated.bytes);
+    if actual < expected {
+        limited.uncharge(card, expected - actual);
+    }
+    if rounding != 0 {
+        limited.add_driver_memory(card, rounding);
     }
     Ok(allocated)
+}
+
+/// Uncharges memory, and what the driver had taken beyond it.
+#[inline]
+pub(crate) fn uncharge(limited: &Limited, card: &Card, bytes: u64, rounding: u64) {
+    if rounding != 0 {
+        limited.remove_driver_memory(card, rounding);
+    }
+    limited.uncharge(card, bytes + rounding);
 }
 
 /// Charges a card. If that is refused, memory that this process keeps without use is freed first.
@@ -140,7 +179,7 @@ pub fn uncharge_freed(limited: &'static Limited, freed: &[Allocation]) {
         if let Some(index) = allocation.owner.as_pool() {
             pools::freed(limited, index, allocation.bytes);
         } else if let Some(card) = cards::of_device(limited, allocation.device) {
-            limited.uncharge(card, allocation.bytes);
+            uncharge(limited, card, allocation.bytes, allocation.rounding());
         }
     }
 }

@@ -109,6 +109,11 @@ impl Layer {
         self.rows().get(row).and_then(|row| row.context_memory).unwrap_or(0)
     }
 
+    /// What large allocations on the card of a row are rounded up to; 0 if they are exact.
+    pub(crate) fn granule(&self, row: usize) -> u64 {
+        self.rows().get(row).and_then(|row| row.granule).unwrap_or(0).into()
+    }
+
     /// The share, mode and priority of a row, now.
     pub(crate) fn regime(&self, row: usize) -> Regime {
         match &self.limits {

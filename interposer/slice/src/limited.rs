@@ -36,6 +36,19 @@ pub struct Card {
     memory_limit: u64,
     /// The share that the environment sets for it.
     share: Option<VariableShare>,
+    /// What the driver rounds large allocations up to, in bytes; 0 if they are exact.
+    granule: u64,
+}
+
+impl Card {
+    /// The bytes that the driver takes beyond a request of `bytes`.
+    #[inline]
+    pub fn rounding(&self, bytes: u64) -> u64 {
+        if bytes < self.granule / 2 || self.granule == 0 {
+            return 0;
+        }
+        bytes.checked_next_multiple_of(self.granule).map_or(0, |whole| whole - bytes)
+    }
 }
 
 /// The layers of limits that hold, outermost first; there is at least one.
@@ -64,7 +77,10 @@ impl Limited {
         };
         let memory_limit = self.variable_memory(index).unwrap_or(NO_LIMIT);
         let share = self.variable_share(index);
-        Card { device, rows, memory_limit, share }
+        let on_rows = self.layers.iter().zip(rows);
+        let granules = on_rows.map(|(layer, row)| row.map_or(0, |row| layer.granule(row.into())));
+        let granule = granules.max().unwrap_or(0);
+        Card { device, rows, memory_limit, share, granule }
     }
 
     /// The memory limit that variables set for the i-th card.

@@ -18,7 +18,7 @@ use vgpu_driver::real::{self, Outcome, check};
 
 use crate::allocations::{Epoch, Owner};
 use crate::cards;
-use crate::charging::{self, Allocated};
+use crate::charging::{self, Allocated, Taken};
 use crate::current::{Slice, current};
 use crate::exports;
 use crate::limited::{Card, Limited};
@@ -34,12 +34,13 @@ pub struct MappedKind {
     /// Drops the only reference to memory that the driver has just handed out, and that the program
     /// never gets.
     undo: unsafe fn(u64) -> CUresult,
+    taken: Taken,
 }
 
 /// Physical memory of virtual memory management.
-pub static PHYSICAL: MappedKind = MappedKind::new(release_physical);
+pub static PHYSICAL: MappedKind = MappedKind::new(release_physical, Taken::Exactly);
 /// Memory of another API or another process, imported by `cuImportExternalMemory`.
-pub static EXTERNAL: MappedKind = MappedKind::new(destroy_external);
+pub static EXTERNAL: MappedKind = MappedKind::new(destroy_external, Taken::InGranules);
 
 unsafe fn release_physical(handle: u64) -> CUresult {
     // SAFETY: by the contract of `MappedKind::undo`.
@@ -115,8 +116,8 @@ fn charged(device: CUdevice) -> Outcome<Option<(&'static Limited, &'static Card)
 }
 
 impl MappedKind {
-    const fn new(undo: unsafe fn(u64) -> CUresult) -> Self {
-        Self { objects: Table::new(), mappings: Table::new(), undo }
+    const fn new(undo: unsafe fn(u64) -> CUresult, taken: Taken) -> Self {
+        Self { objects: Table::new(), mappings: Table::new(), undo, taken }
     }
 
     /// Creates memory on a device. `call` calls the driver; `handle` reads the new handle afterwards.
@@ -133,10 +134,11 @@ impl MappedKind {
         // SAFETY: memory that the driver has just allocated, and that the program never gets.
         let undo = |handle| unsafe { (self.undo)(handle) };
         let allocated = || Allocated { key: handle(), bytes };
-        let Allocated { key, .. } = charging::reserve(limited, card, bytes, call, allocated, undo)?;
+        let Allocated { key, .. } =
+            charging::reserve(limited, card, self.taken, bytes, call, allocated, undo)?;
         self.enter(key, bytes, device, owner, false).map_err(|Full| {
             undo(key);
-            limited.uncharge(card, bytes);
+            charging::uncharge(limited, card, bytes, self.taken.rounding(card, bytes));
             CUDA_ERROR_OUT_OF_MEMORY
         })
     }
@@ -170,7 +172,7 @@ impl MappedKind {
         };
         if let (Some(replaced), Some(limited)) = (self.objects.insert(object)?, limited()) {
             // The driver has ended it by itself and has reused its handle.
-            uncharge(limited, &replaced);
+            self.uncharge(limited, &replaced);
         }
         Ok(())
     }
@@ -350,7 +352,7 @@ impl MappedKind {
         let of_context = |object: &Object| object.owner == owner && before.covers(object.created);
         for object in self.objects.remove_all(of_context) {
             self.mappings.remove_all(|mapping| mapping.handle == object.handle);
-            uncharge(limited, &object);
+            self.uncharge(limited, &object);
         }
     }
 
@@ -360,13 +362,14 @@ impl MappedKind {
         let is_exported = std::ptr::eq(self, &raw const PHYSICAL)
             && exports::inherit(object.handle, object.device, object.bytes);
         if !is_exported {
-            uncharge(limited, object);
+            self.uncharge(limited, object);
         }
     }
-}
 
-fn uncharge(limited: &Limited, object: &Object) {
-    if let Some(card) = cards::of_device(limited, object.device) {
-        limited.uncharge(card, object.bytes);
+    fn uncharge(&self, limited: &Limited, object: &Object) {
+        if let Some(card) = cards::of_device(limited, object.device) {
+            let rounding = self.taken.rounding(card, object.bytes);
+            charging::uncharge(limited, card, object.bytes, rounding);
+        }
     }
 }

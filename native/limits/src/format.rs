@@ -10,7 +10,7 @@
 //! | format | limits page | grants page | account | new in it |
 //! |---|---|---|---|---|
 //! | 2 | version 1 | version 1 | version 2 | |
-//! | 3 | version 3 | version 3 | version 3 | injected values, context memory, NVML's PID namespace and the gang on the limits page; departures on the grants page; driver memory in the account |
+//! | 3 | version 3 | version 3 | version 3 | injected values, context memory, granule, NVML's PID namespace and the gang on the limits page; departures on the grants page; driver memory in the account |
 
 use crate::quantity::InvalidValue;
 

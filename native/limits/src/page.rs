@@ -25,7 +25,7 @@
 //!        72 share: u32 | 76 mode: u8 (0 hard, 1 soft) | 77 priority: i8 | 78 zero
 //!        80 context_memory: u64, zero for unknown
 //!        88 injected_memory: [u64; 4] | 120 injected_shares: [u8; 4], both filled up with zeros
-//!       124 zero
+//!       124 granule: u32, zero for none
 //! ```
 //!
 //! In the previous format ([`crate::Format`]) the version is 1, the size 4096, a copy has 2016
@@ -78,6 +78,9 @@ pub struct Row {
     pub priority: Priority,
     /// Bytes that the driver takes for a context of a process on this card; `None` if unknown.
     pub context_memory: Option<u64>,
+    /// The driver takes requests of at least half of this many bytes in multiples of it, a power of
+    /// two; `None` if it takes what is requested.
+    pub granule: Option<u32>,
     /// The memory limits, in bytes, that the control plane has put into the environment: the four
     /// newest, oldest first.
     pub injected_memory: Vec<u64>,
@@ -95,6 +98,7 @@ impl Row {
             mode: Mode::default(),
             priority: Priority::default(),
             context_memory: None,
+            granule: None,
             injected_memory: Vec::new(),
             injected_shares: Vec::new(),
         }

@@ -40,7 +40,8 @@ const REGIME: usize = 72;
 const CONTEXT_MEMORY: usize = 80;
 const INJECTED_MEMORY: usize = 88;
 const INJECTED_SHARES: usize = 120;
-const ROW_END: usize = 124;
+const GRANULE: usize = 124;
+const ROW_END: usize = 128;
 
 /// Where the formats differ: the sizes of a page, of a copy and of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +155,7 @@ fn encode_row(bytes: &mut [u8], format: Format, row: &Row) {
         for (i, value) in row.injected_shares.iter().enumerate() {
             bytes[INJECTED_SHARES + i] = *value as u8;
         }
+        put_u32(bytes, GRANULE, row.granule.unwrap_or(0));
     }
 }
 
@@ -231,8 +233,9 @@ fn decode_row(bytes: &[u8], format: Format) -> Option<Row> {
         row.context_memory = Some(get_u64(bytes, CONTEXT_MEMORY)).filter(|value| *value != 0);
         let memory = (0..MAX_INJECTED).map(|i| get_u64(bytes, INJECTED_MEMORY + 8 * i));
         row.injected_memory = memory.filter(|value| *value != 0).collect();
-        let shares = bytes[INJECTED_SHARES..ROW_END].iter().filter(|value| **value != 0);
+        let shares = bytes[INJECTED_SHARES..GRANULE].iter().filter(|value| **value != 0);
         row.injected_shares = shares.map(|value| u32::from(*value)).collect();
+        row.granule = Some(get_u32(bytes, GRANULE)).filter(|value| *value != 0);
     }
     Some(row)
 }
@@ -273,6 +276,11 @@ pub(super) fn check_rows(rows: &[Row]) -> Result<(), InvalidValue> {
         if row.context_memory == Some(0) {
             let fix = "write at least 1 byte, or None if it is unknown";
             return Err(InvalidValue::new("context_memory", "0", fix));
+        }
+        if row.granule.is_some_and(|granule| granule < 1024 || !granule.is_power_of_two()) {
+            let granule = row.granule.unwrap_or_default().to_string();
+            let fix = "write a power of two from 1024 bytes on, or None for exact allocations";
+            return Err(InvalidValue::new("granule", &granule, fix));
         }
         check_injected("injected_memory", &row.injected_memory, 1..NO_LIMIT, "at least 1 byte")?;
         check_injected("injected_shares", &row.injected_shares, 1..101, "1 to 100")?;
