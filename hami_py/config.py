@@ -14,6 +14,7 @@ from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS
 __all__ = [
     "ACCOUNT",
     "CONTEXT_MEMORY",
+    "GRANULE",
     "GRANTS",
     "HAMI_SLICE",
     "LD_PRELOAD",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 CONTEXT_MEMORY = "HAMI_CONTEXT_MEMORY"
+GRANULE = "HAMI_GRANULE"
 HAMI_SLICE = "HAMI_SLICE"
 LD_PRELOAD = "LD_PRELOAD"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -87,6 +89,10 @@ class Settings:
     """``HAMI_CONTEXT_MEMORY``, unparsed: what the driver takes for a context on every card; None =
     the figures of ``hami_py.gpu``."""
 
+    granule: str | None = None
+    """``HAMI_GRANULE``, unparsed: what the driver takes large requests in multiples of, on every
+    card; None = the figures of ``hami_py.gpu``."""
+
     node_runtime: Path = NODE_RUNTIME
     """Where a node agent's coordinator runs, if this machine is a node that has one."""
 
@@ -111,6 +117,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
             Path(f"{shared_cache}.hami") if shared_cache else runtime_directory / "environment"
         ),
         context_memory=variables.get(CONTEXT_MEMORY),
+        granule=variables.get(GRANULE),
         environment=variables,
     )
 

@@ -18,6 +18,7 @@ from hami_py.errors import HamiError
 from hami_py.gpu.health import ALL
 from hami_py.gpu.inventory import Inventory
 from hami_py.model import gang_of_namespace
+from hami_py.model.cards import UNKNOWN, DriverMemory
 from hami_py.model.pods import PodSettings, read_node
 from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
 from hami_py.node.decision import BoundPod, Capacity, NodeView
@@ -41,7 +42,7 @@ class Cards:
     def __init__(self) -> None:
         self.are_complete = False
         self._cards: Mapping[str, Card] = {}
-        self._context_memory: Mapping[str, int | None] = {}
+        self._driver_memory: Mapping[str, DriverMemory] = {}
         self._unhealthy: Mapping[str, str] = {}
         self._foreign_mib: Mapping[str, int] = {}
 
@@ -49,7 +50,7 @@ class Cards:
         """Take the cards that answer now; whether there are new ones. Known ones stay."""
         new = {card.uuid: card for card in found.cards if card.uuid not in self._cards}
         self._cards = {**self._cards, **new}
-        self._context_memory = {**self._context_memory, **found.context_memory}
+        self._driver_memory = {**self._driver_memory, **found.driver_memory}
         self.are_complete = not found.left_out
         return bool(new)
 
@@ -86,9 +87,9 @@ class Cards:
         """What may be allocated of each card."""
         return {card.uuid: Capacity(card.memory_mib, card.cores) for card in self.all}
 
-    def context_memory(self, uuid: str) -> int | None:
-        """Bytes that the driver takes for a context on a card; None = unknown."""
-        return self._context_memory.get(uuid)
+    def driver_memory(self, uuid: str) -> DriverMemory:
+        """What the driver takes of a card beyond what programs request."""
+        return self._driver_memory.get(uuid, UNKNOWN)
 
 
 class NodeState:
@@ -217,5 +218,5 @@ class NodeState:
             entry.told,
             mode=entry.mode,
             priority=entry.priority,
-            context_memory=self.cards.context_memory,
+            driver_memory=self.cards.driver_memory,
         )

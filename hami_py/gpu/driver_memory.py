@@ -1,15 +1,19 @@
-"""The memory that the driver takes for a context, by model and driver version.
+"""What the driver takes of a card beyond what programs request, by model and driver version.
 
-The driver takes it when a process creates a context on a card, before the process allocates
-anything. It counts against the limit of the slice. The driver does not report the size in advance,
-so the code that creates the slice takes it from this table.
+It takes memory for a context when a process creates one, before the process allocates anything. And
+it takes large requests in whole granules, because its pages are large. Both count against the limit
+of the slice. The driver does not report the sizes in advance, so the code that creates the slice
+takes them from here.
 
-The figures are estimates. They hold for local memory and printf buffers of the usual size. ``make
-bench-gpu`` measures the card and the driver of a machine ("primary context"). If a card is not
-listed, its contexts are not charged, unless ``HAMI_CONTEXT_MEMORY`` sets a figure.
+The figures are estimates. Those of contexts hold for local memory and printf buffers of the usual
+size. ``make bench-gpu`` measures the card and the driver of a machine ("primary context",
+"cuMemAlloc"). On a card that is not listed nothing is charged beyond the requests, unless
+``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set figures.
 """
 
 from collections.abc import Mapping
+
+from hami_py.model.cards import DriverMemory
 
 _MIB = 1 << 20
 
@@ -26,16 +30,22 @@ CONTEXT_MIB: Mapping[str, Mapping[int, int]] = {
 """MiB by the model's name in NVML, and by the first major version of the driver to which the figure
 applies; 0 is every version."""
 
+GRANULE = 2 * _MIB
+"""The size of a large page since NVIDIA's Pascal, so of every listed card."""
 
-def context_memory(model: str, driver_version: str) -> int | None:
-    """Bytes that the driver takes for a context on a card; None = unknown.
+
+def driver_memory(model: str, driver_version: str) -> DriverMemory:
+    """What the driver takes of a card; unknown for a model that is not listed.
 
     Args:
         model: the card's name in NVML.
         driver_version: the driver's version, e.g. ``580.95.05``.
     """
-    figures = CONTEXT_MIB.get(model, {})
+    figures = CONTEXT_MIB.get(model)
+    if figures is None:
+        return DriverMemory()
     major = driver_version.partition(".")[0]
     version = int(major) if major.isdecimal() else 0
     applicable = [since for since in figures if since <= version]
-    return figures[max(applicable)] * _MIB if applicable else None
+    context = figures[max(applicable)] * _MIB if applicable else None
+    return DriverMemory(context, GRANULE)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import pynvml  # type: ignore[import-untyped]
 
-from hami_py.gpu.driver_memory import context_memory
+from hami_py.gpu.driver_memory import driver_memory
 from hami_py.gpu.nvml import handles_of, session
+from hami_py.model.cards import DriverMemory
 from hami_py.model.pods.wire import Card
 
 _log = logging.getLogger(__name__)
@@ -42,14 +43,14 @@ class Inventory:
 
     Attributes:
         cards: the cards that answer. The index of a card that does not answer stays unused.
-        context_memory: by UUID, the bytes that the driver takes for a context; None = unknown.
+        driver_memory: by UUID, what the driver takes beyond what programs request.
         driver: the driver's version.
         left_out: by NVML's index, the error of each GPU that does not answer; read the inventory
             again until there is none.
     """
 
     cards: tuple[Card, ...]
-    context_memory: Mapping[str, int | None]
+    driver_memory: Mapping[str, DriverMemory]
     driver: str
     left_out: Mapping[int, str]
 
@@ -90,8 +91,8 @@ def inventory(slots: int) -> Inventory:
             )
             for each in found
         )
-    contexts = {each.uuid: context_memory(each.model, driver) for each in found}
-    return Inventory(cards, contexts, driver, left_out)
+    figures = {each.uuid: driver_memory(each.model, driver) for each in found}
+    return Inventory(cards, figures, driver, left_out)
 
 
 def _find() -> tuple[list[_Found], dict[int, str]]:

@@ -11,7 +11,7 @@ import pynvml  # type: ignore[import-untyped]
 
 from hami_py._native import same_card
 from hami_py.errors import DriverError, HamiError, NoDevice, NoDriver
-from hami_py.gpu.driver_memory import context_memory
+from hami_py.gpu.driver_memory import driver_memory
 from hami_py.model import Card
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def cards() -> list[Card]:
             total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
             name = str(pynvml.nvmlDeviceGetName(handle))
             uuid = pynvml.nvmlDeviceGetUUID(handle)
-            found.append(Card(len(found), uuid, name, total, context_memory(name, driver)))
+            found.append(Card(len(found), uuid, name, total, driver_memory(name, driver)))
     if not found:
         raise NoDevice(
             "NVML",

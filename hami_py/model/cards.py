@@ -12,6 +12,24 @@ from hami_py.model.names import legible
 
 
 @dataclass(frozen=True)
+class DriverMemory:
+    """How much of a card the driver takes beyond what programs request.
+
+    Attributes:
+        context: bytes for each context of a process; None = unknown.
+        granule: requests of half of this many bytes or more take a multiple of it; None = unknown,
+            and requests are taken to take what they say.
+    """
+
+    context: int | None = None
+    granule: int | None = None
+
+
+UNKNOWN = DriverMemory()
+"""Of a card whose model is not known."""
+
+
+@dataclass(frozen=True)
 class Card:
     """One card of this machine.
 
@@ -21,14 +39,14 @@ class Card:
         uuid: ``GPU-…`` or ``MIG-…``.
         name: the product, e.g. ``NVIDIA A100-SXM4-40GB``.
         memory_total: bytes.
-        context_memory: bytes that the driver takes for each context of a process; None = unknown.
+        driver_memory: what the driver takes beyond what programs request.
     """
 
     index: int
     uuid: str
     name: str
     memory_total: int
-    context_memory: int | None = None
+    driver_memory: DriverMemory = UNKNOWN
 
 
 def find(cards: Sequence[Card], name: str, field: str) -> Card:

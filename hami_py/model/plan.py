@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from hami_py._native import MAX_CARDS, format_memory, same_card
 from hami_py.errors import InvalidValue, UnknownCard
-from hami_py.model.cards import Card, find
+from hami_py.model.cards import Card, DriverMemory, find
 from hami_py.model.limits import CardLimit
 from hami_py.model.request import WHOLE, LimitRequest
 
@@ -18,14 +18,13 @@ class Plan:
         limits: one row per card of the slice. A program cannot use a card without a row.
         devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = leave the variable unchanged.
         notes: messages for the user, one line each.
-        context_memory: bytes that the driver takes for a context, by card; unknown ones are left
-            out.
+        driver_memory: what the driver takes beyond what programs request, by card.
     """
 
     limits: tuple[CardLimit, ...]
     devices: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
-    context_memory: Mapping[str, int] = field(default_factory=dict)
+    driver_memory: Mapping[str, DriverMemory] = field(default_factory=dict)
 
 
 def plan(
@@ -68,8 +67,7 @@ def plan(
         for card in ours
     )
     devices = tuple(card.uuid for card in ours) if chosen else None
-    context_memory = {card.uuid: card.context_memory for card in ours if card.context_memory}
-    return Plan(rows, devices, notes, context_memory)
+    return Plan(rows, devices, notes, {card.uuid: card.driver_memory for card in ours})
 
 
 def resized(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from hami_py._native import LimitRow
+from hami_py.model.cards import DriverMemory
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 
 _MIB = 1 << 20
@@ -36,7 +37,7 @@ def limit_rows(
     *,
     mode: NodeMode,
     priority: Priority,
-    context_memory: Callable[[str], int | None],
+    driver_memory: Callable[[str], DriverMemory],
 ) -> list[LimitRow]:
     """The rows of a container's limits page.
 
@@ -45,7 +46,7 @@ def limit_rows(
         told: the same cards with the limits that the container's environment has.
         mode: how the node's cards are used.
         priority: the order among the containers that compete for a card.
-        context_memory: the bytes that the driver takes for a context on the card with this UUID.
+        driver_memory: what the driver takes of the card with this UUID.
     """
     return [
         LimitRow(
@@ -54,7 +55,8 @@ def limit_rows(
             share_of(card, mode),
             "hard",
             priority,
-            context_memory=context_memory(card.card),
+            context_memory=driver_memory(card.card).context,
+            granule=driver_memory(card.card).granule,
             injected_memory=[in_environment.memory_mib * _MIB],
             injected_shares=[in_environment.cores] if 0 < in_environment.cores < _WHOLE else [],
         )

@@ -27,6 +27,7 @@ from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, GRANTS, LIMITS
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit, gang_of_user
+from hami_py.model.cards import UNKNOWN, DriverMemory
 from hami_py.slices.processes import (
     Environments,
     nvml_namespace,
@@ -77,7 +78,7 @@ def create_held(
     runtime: Path,
     limits: Sequence[CardLimit],
     record: Record,
-    context_memory: Mapping[str, int] | None = None,
+    driver_memory: Mapping[str, DriverMemory] | None = None,
 ) -> Hold:
     """Create a slice that this process holds.
 
@@ -85,7 +86,8 @@ def create_held(
         runtime: the runtime directory; created if it is missing.
         limits: one row per card.
         record: the contents of ``slice.json``.
-        context_memory: bytes that the driver takes for a context, by card; others are unknown.
+        driver_memory: what the driver takes beyond what programs request, by card; others are
+            unknown.
 
     Raises:
         StateError: it cannot be created.
@@ -101,7 +103,7 @@ def create_held(
                 _require_unused(slices, record.name)
             directory.mkdir(mode=0o700)
             try:
-                file = _fill(directory, limits, record, context_memory or {})
+                file = _fill(directory, limits, record, driver_memory or {})
             except BaseException:
                 remove_files(directory)
                 raise
@@ -213,7 +215,7 @@ def _fill(
     directory: Path,
     limits: Sequence[CardLimit],
     record: Record,
-    context_memory: Mapping[str, int],
+    driver_memory: Mapping[str, DriverMemory],
 ) -> BinaryIO:
     """Write the files of a slice. The record is written last; returns it open and locked."""
     rows = [
@@ -223,7 +225,8 @@ def _fill(
             row.share,
             row.mode,
             row.priority,
-            context_memory=context_memory.get(row.uuid),
+            context_memory=driver_memory.get(row.uuid, UNKNOWN).context,
+            granule=driver_memory.get(row.uuid, UNKNOWN).granule,
         )
         for row in limits
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hami_py._native import HamiLimit, HamiVariables, parse_memory
-from hami_py.config import CONTEXT_MEMORY, HAMI_SLICE, Settings
+from hami_py.config import CONTEXT_MEMORY, GRANULE, HAMI_SLICE, Settings
 from hami_py.errors import InvalidValue, StateError
 from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legible, plan
 from hami_py.slices import coordinator
@@ -103,7 +103,7 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         devices=planned.devices,
         gang=request.gang,
     )
-    held = create_held(settings.runtime_directory, planned.limits, record, planned.context_memory)
+    held = create_held(settings.runtime_directory, planned.limits, record, planned.driver_memory)
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
     return Opened(held, library, (*settings.slices, held.directory), notes)
 
@@ -114,21 +114,29 @@ def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) 
     Raises:
         NoDriver, NoDevice, DriverError: NVML cannot list the cards.
         UnknownCard: a card does not exist, is not visible, or is limited but not chosen.
-        InvalidValue: too many cards, or ``HAMI_CONTEXT_MEMORY`` is invalid.
+        InvalidValue: too many cards, or ``HAMI_CONTEXT_MEMORY`` or ``HAMI_GRANULE`` is invalid.
     """
-    found = _with_context_memory(cards(settings), settings)
+    found = _with_driver_memory(cards(settings), settings)
     planned = plan(found, request, devices, shown(settings) if devices else None)
     limits = _with_variables(planned.limits, request, _variables(settings))
     return replace(planned, limits=limits, notes=(*planned.notes, *ineffective(limits, request)))
 
 
-def _with_context_memory(found: Sequence[Card], settings: Settings) -> list[Card]:
-    """The cards, with the setting for the context memory instead of their own figures."""
-    if settings.context_memory is None:
-        return list(found)
-    none = settings.context_memory == "0"
-    size = None if none else parse_memory(settings.context_memory, "api", CONTEXT_MEMORY)
-    return [replace(card, context_memory=size) for card in found]
+def _with_driver_memory(found: Sequence[Card], settings: Settings) -> list[Card]:
+    """The cards, with the settings for the driver's memory instead of their own figures."""
+    figures: dict[str, int | None] = {}
+    if settings.context_memory is not None:
+        figures["context"] = _size(settings.context_memory, CONTEXT_MEMORY)
+    if settings.granule is not None:
+        figures["granule"] = _size(settings.granule, GRANULE)
+    return [
+        replace(card, driver_memory=replace(card.driver_memory, **figures)) for card in found
+    ]
+
+
+def _size(setting: str, name: str) -> int | None:
+    """The bytes in a setting; None for 0."""
+    return None if setting == "0" else parse_memory(setting, "api", name)
 
 
 def _variables(settings: Settings) -> HamiVariables:

@@ -60,15 +60,15 @@ class StubServer:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment with which a program finds this GPU; slices do not charge contexts.
+        """The environment with which a program finds this GPU; slices charge requests only.
 
         Most tests compare requested bytes with a limit, whatever card they run on.
         """
-        return {**self.charging_env, "HAMI_CONTEXT_MEMORY": "0"}
+        return {**self.charging_env, "HAMI_CONTEXT_MEMORY": "0", "HAMI_GRANULE": "0"}
 
     @property
     def charging_env(self) -> dict[str, str]:
-        """The same, and slices charge contexts as they do for users."""
+        """The same, and slices charge what the driver takes as they do for users."""
         return {
             "LD_LIBRARY_PATH": str(self._artifacts.stub_dir),
             "STUB_GPU_SOCKET": str(self._socket),

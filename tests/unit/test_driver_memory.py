@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hami_py.gpu.driver_memory import CONTEXT_MIB, context_memory
+from hami_py.gpu.driver_memory import CONTEXT_MIB, GRANULE, driver_memory
+from hami_py.model.cards import UNKNOWN, DriverMemory
 from support.artifacts import Artifacts
 from support.programs import Programs
 from support.running import Started, run
@@ -28,15 +29,18 @@ def test_the_table_agrees_with_the_stub() -> None:
         found = dict(re.findall(r'^(name|context_bytes) = "?([^"\n]+)', path.read_text(), re.M))
         if "context_bytes" in found:
             of_stub[found["name"]] = int(found["context_bytes"])
-    assert {model: context_memory(model, "580.95.05") for model in CONTEXT_MIB} == of_stub
+    assert {
+        model: driver_memory(model, "580.95.05").context for model in CONTEXT_MIB
+    } == of_stub
 
 
 def test_a_figure_applies_from_a_driver_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hami_py.gpu.driver_memory.CONTEXT_MIB", {"X": {535: 100, 580: 120}})
-    found = {version: context_memory("X", version) for version in ("530.1", "535", "570.2", "600")}
+    versions = ("530.1", "535", "570.2", "600")
+    found = {version: driver_memory("X", version).context for version in versions}
     assert found == {"530.1": None, "535": 100 * MIB, "570.2": 100 * MIB, "600": 120 * MIB}
-    assert context_memory("another card", "580.95.05") is None
-    assert context_memory("X", "unknown") is None
+    assert driver_memory("another card", "580.95.05") == UNKNOWN
+    assert driver_memory("X", "unknown") == DriverMemory(None, GRANULE)
 
 
 def test_a_bad_setting_is_refused(hami: Hami) -> None:

@@ -26,7 +26,7 @@ try:
         used, listed = processes.memory_used(), processes.card_processes()
     print(json.dumps({
         "cards": [[card.uuid, card.index] for card in found.cards],
-        "contexts": list(found.context_memory),
+        "contexts": list(found.driver_memory),
         "left_out": found.left_out,
         "used": list(used),
         "processes": [[each.card, each.pid] for each in listed],

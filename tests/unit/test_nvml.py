@@ -155,7 +155,7 @@ def test_the_inventory_has_the_cards_that_answer(
     lose_first(monkeypatch, call)
     found = inventory(slots=4)
     assert [(card.uuid, card.index) for card in found.cards] == [("MIG0", 1), ("MIG3", 2)]
-    assert (set(found.context_memory), found.left_out) == ({"MIG0", "MIG3"}, {0: "GPU is lost"})
+    assert (set(found.driver_memory), found.left_out) == ({"MIG0", "MIG3"}, {0: "GPU is lost"})
     assert "card 0 is left out, because it does not answer: GPU is lost" in caplog.text
 
 

@@ -125,9 +125,9 @@ def _cards(settings: Settings) -> str:
 
 
 def _contexts(card: Card) -> str:
-    if card.context_memory is None:
+    if card.driver_memory.context is None:
         return "contexts of unknown size are not charged"
-    return f"{format_memory(card.context_memory)} per context"
+    return f"{format_memory(card.driver_memory.context)} per context"
 
 
 def _shown(settings: Settings) -> list[Card]:

@@ -3,6 +3,7 @@
 import pytest
 
 from hami_py._native import LimitRow
+from hami_py.model.cards import UNKNOWN, DriverMemory
 from hami_py.model.pods.wire import NODE_MODES, CardAllocation, NodeMode
 from hami_py.node.rows import Priority, limit_rows, priority_of
 
@@ -31,7 +32,7 @@ def rows(
         cards if told is None else told,
         mode=mode,
         priority=priority,
-        context_memory={"A": 500 * MIB}.get,
+        driver_memory={"A": DriverMemory(500 * MIB, 2 * MIB), "B": UNKNOWN}.__getitem__,
     )
 
 
@@ -53,6 +54,7 @@ def test_row_i_is_card_i() -> None:
     found = rows(CardAllocation("B", 1000, 0), CardAllocation("A", 2000, 0))
     assert [(row.uuid, row.memory_limit) for row in found] == [("B", 1000 * MIB), ("A", 2000 * MIB)]
     assert [row.context_memory for row in found] == [None, 500 * MIB], "unknown for card B"
+    assert [row.granule for row in found] == [None, 2 * MIB]
 
 
 def test_the_environment_keeps_the_first_limits_when_the_page_has_others() -> None:
