@@ -14,7 +14,7 @@
 static CUarray arrays[SLOTS];
 static CUmipmappedArray mipmaps[SLOTS];
 
-static int launches_and_streams(char **a);
+static int green_contexts(char **a);
 
 /* Unsigned integers of so many bytes. */
 static unsigned format_of(int bytes)
@@ -122,5 +122,5 @@ static int array_memory(char **a)
     if (IS("level"))
         ANSWER(CALL(cuMipmappedArrayGetLevel, array, SLOT(mipmaps, a[2]), (unsigned)NUMBER(3, 0)),
                "%s", POINTER(*array));
-    return launches_and_streams(a);
+    return green_contexts(a);
 }

@@ -34,7 +34,6 @@ static int show_attributes(CUdeviceptr pointer_)
 }
 
 /* Each group of commands passes on what it does not know. */
-static int launches_and_streams(char **a);
 static int array_memory(char **a);
 
 static int host_memory(char **a)

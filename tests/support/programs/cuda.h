@@ -46,6 +46,33 @@ DRIVER_API CUresult cuCtxSynchronize(void);
 DRIVER_API CUresult cuCtxSetLimit(int limit, size_t value);
 DRIVER_API CUresult cuCtxGetLimit(size_t *value, int limit);
 
+/* Green contexts. */
+typedef handle CUgreenCtx, CUdevResourceDesc;
+
+enum { CU_DEV_RESOURCE_TYPE_SM = 1, CU_GREEN_CTX_DEFAULT_STREAM = 1 };
+
+typedef struct {
+    int type;
+    unsigned char padding[92];
+    unsigned sm_count, smallest, alignment, flags, domain;
+    unsigned char other[20];
+    void *next;
+} CUdevResource;
+
+DRIVER_API CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, int type);
+DRIVER_API CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned *groups,
+                                                const CUdevResource *input, CUdevResource *remainder,
+                                                unsigned flags, unsigned least);
+DRIVER_API CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *descriptor, CUdevResource *resources,
+                                              unsigned count);
+DRIVER_API CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc descriptor, CUdevice device,
+                                     unsigned flags);
+DRIVER_API CUresult cuGreenCtxDestroy(CUgreenCtx green);
+DRIVER_API CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
+DRIVER_API CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, int type);
+DRIVER_API CUresult cuGreenCtxStreamCreate(handle *stream, CUgreenCtx green, unsigned flags,
+                                           int priority);
+
 /* Lookup. */
 enum { CU_GET_PROC_ADDRESS_DEFAULT = 0, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 

@@ -7,7 +7,9 @@
 
 use crate::capture::Captures;
 use crate::context::Context;
+use crate::context::green::Green;
 use crate::context::primary::Primary;
+use crate::context::resources::Descriptor;
 use crate::graph::model::Graphs;
 use crate::memory::array::Array;
 use crate::memory::array::mipmap::Mipmap;
@@ -61,6 +63,9 @@ pub struct Driver {
     /// Whether a launch returns when its kernel has ended.
     pub is_launch_blocking: bool,
     pub contexts: Slab<Context>,
+    pub greens: Slab<Green>,
+    /// The resource descriptors.
+    pub descriptors: Slab<Descriptor>,
     /// By device ordinal.
     pub primaries: Vec<Mutex<Primary>>,
     pub streams: Slab<Stream>,
@@ -237,6 +242,8 @@ impl Driver {
             },
             is_launch_blocking: settings.is_launch_blocking,
             contexts: Slab::new(),
+            greens: Slab::new(),
+            descriptors: Slab::new(),
             streams: Slab::new(),
             events: Slab::new(),
             modules: Slab::new(),

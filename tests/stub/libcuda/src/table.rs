@@ -4,7 +4,7 @@
 //! `CUDA_ERROR_NOT_SUPPORTED`.
 
 use crate::capture::{calls as captures, hooks as capture};
-use crate::context::{self, primary};
+use crate::context::{self, green, primary, resources};
 use crate::launch::{self, old as old_launch};
 use crate::memory::array::{self, lines, mipmap};
 use crate::memory::{self, copy, fill, host, managed, pointer, pool, surface, texture, volume};
@@ -81,6 +81,20 @@ table! {
     cuCtxDetach => context::detach;
     cuCtxEnablePeerAccess => context::settings::enable_peer;
     cuCtxDisablePeerAccess => context::settings::disable_peer;
+
+    // Green contexts
+    cuDeviceGetDevResource => resources::of_device;
+    cuCtxGetDevResource => resources::of_context;
+    cuDevSmResourceSplitByCount => resources::split_by_count;
+    cuDevResourceGenerateDesc => resources::describe;
+    cuGreenCtxCreate => green::create;
+    cuGreenCtxDestroy => green::destroy;
+    cuCtxFromGreenCtx => green::as_context;
+    cuGreenCtxGetDevResource => green::get_resource;
+    cuGreenCtxGetId => green::get_id;
+    cuGreenCtxStreamCreate => green::create_stream;
+    cuGreenCtxRecordEvent => green::record_event;
+    cuGreenCtxWaitEvent => green::wait_event;
 
     // Memory
     cuMemAlloc | cuMemAlloc_v2 => memory::alloc, if capture::check_safe;
@@ -193,6 +207,8 @@ table! {
     cuStreamGetId | cuStreamGetId_ptsz => stream::get_id;
     cuStreamGetCtx | cuStreamGetCtx_ptsz => stream::get_context;
     cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz => stream::get_contexts;
+    cuStreamGetGreenCtx => stream::get_green;
+    cuStreamGetDevResource | cuStreamGetDevResource_ptsz => stream::get_resource;
     cuStreamGetDevice | cuStreamGetDevice_ptsz => stream::get_device;
     cuStreamBeginCapture | cuStreamBeginCapture_ptsz => captures::begin;
     cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz => captures::begin_v2;

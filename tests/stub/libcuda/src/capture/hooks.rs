@@ -71,6 +71,18 @@ pub fn before_look_at(driver: &Driver, event: CUevent) -> Answer {
     }
 }
 
+/// Refuses an event that was captured, where it must not be part of a capture.
+pub fn refuse_event(driver: &Driver, event: CUevent) -> Answer {
+    if driver.captures.is_quiet() {
+        return Ok(());
+    }
+    let registry = &mut lock_registry(driver).registry;
+    let sequence = registry.events.get(&(event as usize)).map(|recorded| recorded.sequence);
+    let Some(sequence) = sequence else { return Ok(()) };
+    registry.invalidate(sequence);
+    Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+}
+
 /// Refuses the time of an event that was captured and so has none.
 pub fn check_event(driver: &Driver, event: CUevent) -> Answer {
     let is_captured = !driver.captures.is_quiet()

@@ -3,8 +3,10 @@
 //! A context takes memory of its card and owns everything that is created in it: its allocations,
 //! streams, events and modules end with it.
 
+pub mod green;
 pub mod limits;
 pub mod primary;
+pub mod resources;
 pub mod settings;
 
 use crate::Answer;
@@ -33,6 +35,8 @@ pub struct Context {
     pub id: AtomicU64,
     pub flags: AtomicU32,
     pub is_primary: AtomicBool,
+    /// The green context that this entry stands for; 0 for a context.
+    pub green: AtomicUsize,
     /// A primary context also exists while it is not active.
     is_active: AtomicBool,
     attached: AtomicU32,
@@ -58,6 +62,7 @@ impl Default for Context {
             id: AtomicU64::new(0),
             flags: AtomicU32::new(0),
             is_primary: AtomicBool::new(false),
+            green: AtomicUsize::new(0),
             is_active: AtomicBool::new(false),
             attached: AtomicU32::new(0),
             limits: Limits::default(),
@@ -87,9 +92,15 @@ pub fn current() -> Answer<(&'static Driver, &'static Context, usize)> {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     let context = driver.contexts.get(top).filter(|context| context.is_active());
-    let context = context.ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    let Some(context) = context else { return green::stand_in(driver, top) };
     driver.check_lost(context.card())?;
     Ok((driver, context, top))
+}
+
+/// Whether a green context is current, which has this primary context.
+#[inline]
+pub fn is_green(own_handle: usize) -> bool {
+    CURRENT.get() != own_handle
 }
 
 /// The context of a handle; NULL means the current one.
@@ -99,6 +110,9 @@ pub fn named(context: CUcontext) -> Answer<(&'static Driver, &'static Context, u
     }
     let driver = driver()?;
     let found = driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
+    if found.is_stand_in() {
+        return green::stand_in(driver, context as usize);
+    }
     driver.check_lost(found.card())?;
     Ok((driver, found, context as usize))
 }
@@ -116,6 +130,11 @@ impl Context {
         self.index.load(Ordering::Relaxed)
     }
 
+    /// Whether this entry is no context, but stands for one.
+    fn is_stand_in(&self) -> bool {
+        self.green.load(Ordering::Relaxed) != 0
+    }
+
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Acquire)
     }
@@ -127,6 +146,7 @@ impl Context {
         self.id.store(driver.new_id(), Ordering::Relaxed);
         self.flags.store(flags, Ordering::Relaxed);
         self.is_primary.store(is_primary, Ordering::Relaxed);
+        self.green.store(0, Ordering::Relaxed);
         self.attached.store(1, Ordering::Relaxed);
     }
 
@@ -236,7 +256,7 @@ pub fn create_v4(
 pub fn destroy(context: CUcontext) -> Answer {
     let driver = driver()?;
     let found = driver.contexts.get(context as usize).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-    if found.is_primary.load(Ordering::Relaxed) {
+    if found.is_primary.load(Ordering::Relaxed) || found.is_stand_in() {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     found.deactivate(driver, context as usize);

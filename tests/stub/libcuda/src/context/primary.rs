@@ -26,10 +26,17 @@ fn of(device: CUdevice) -> Answer<(&'static Driver, MutexGuard<'static, Primary>
 
 /// `cuDevicePrimaryCtxRetain`
 pub fn retain(context: Out<CUcontext>, device: CUdevice) -> Answer {
-    let (driver, mut primary) = of(device)?;
+    let driver = driver()?;
+    driver.card(device)?;
     if context.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    context.put(handle(acquire(driver, device)?))
+}
+
+/// Adds a user; returns the context's handle.
+pub fn acquire(driver: &Driver, device: CUdevice) -> Answer<usize> {
+    let mut primary = lock(&driver.primaries[device as usize]);
     if primary.handle == 0 {
         primary.handle = context::insert(driver, device, primary.flags, true)?;
     }
@@ -39,7 +46,7 @@ pub fn retain(context: Out<CUcontext>, device: CUdevice) -> Answer {
         found.activate(driver)?;
     }
     primary.retained += 1;
-    context.put(handle(primary.handle))
+    Ok(primary.handle)
 }
 
 /// `cuDevicePrimaryCtxRelease`

@@ -65,10 +65,12 @@ impl Kernel {
         self.ns > 0 || is_counting()
     }
 
-    fn work(&self, driver: &Driver, card: usize) -> Work {
+    /// The engine's work. It takes `most` multiprocessors at most.
+    fn work(&self, driver: &Driver, card: usize, most: u32) -> Work {
         let sm_count = u64::from(driver.engine.cards()[card].profile.sm_count.max(1));
         // A block takes one multiprocessor: a grid with as many blocks fills the card.
-        let demand = blocks(&self.grid).min(sm_count) * u64::from(FULL) / sm_count;
+        let taken = blocks(&self.grid).min(u64::from(most)).min(sm_count);
+        let demand = taken * u64::from(FULL) / sm_count;
         Work::Kernel { name: self.function.number(driver), ns: self.ns, demand: demand as u32 }
     }
 }
@@ -84,7 +86,7 @@ pub fn enqueue(driver: &Driver, queue: Queue, kernel: &Kernel) {
         count(driver, card);
     }
     if kernel.ns > 0 {
-        queue.submit(driver, kernel.work(driver, card));
+        queue.submit(driver, kernel.work(driver, card, queue.sms()));
     }
 }
 
@@ -96,7 +98,7 @@ pub fn enqueue_in(driver: &Driver, context: &Context, lane: &Lane, kernel: &Kern
     if kernel.ns == 0 {
         return Mark::NONE;
     }
-    work::submit(driver, context, lane, kernel.work(driver, context.card()))
+    work::submit(driver, context, lane, kernel.work(driver, context.card(), u32::MAX))
 }
 
 /// The host's part in a collective of streams, in the current context.
@@ -145,6 +147,12 @@ fn launch_shown(kernel: &Kernel, on: CUstream) -> Answer {
     Ok(())
 }
 
+/// The error for arguments in both forms.
+#[cold]
+fn refuse_both() -> CUresult {
+    crate::context::current().err().unwrap_or(CUDA_ERROR_INVALID_VALUE)
+}
+
 /// `cuLaunchKernel`
 pub fn kernel(
     function: CUfunction,
@@ -160,8 +168,7 @@ pub fn kernel(
     extra: Host,
 ) -> Answer {
     if parameters.0 != 0 && extra.0 != 0 {
-        crate::context::current()?;
-        return Err(CUDA_ERROR_INVALID_VALUE);
+        return Err(refuse_both());
     }
     let grid = [grid_x, grid_y, grid_z];
     let options = LaunchOptions { parameters, extra, ..LaunchOptions::nothing() };

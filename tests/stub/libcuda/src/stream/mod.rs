@@ -10,7 +10,7 @@ use crate::Answer;
 use crate::boundary::is_per_thread_default;
 use crate::boundary::{Host, Out};
 use crate::capture::{hooks, take};
-use crate::context::{Context, current};
+use crate::context::{Context, current, green, is_green, resources};
 use crate::graph::task::Task;
 use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
@@ -29,7 +29,12 @@ const PER_THREAD: usize = 2;
 /// A stream that the program has created.
 #[derive(Default)]
 pub struct Stream {
+    /// 0 after the end of its green context.
     context: AtomicUsize,
+    /// The handle of its green context, or 0.
+    green: AtomicUsize,
+    /// The most multiprocessors that its kernels take.
+    sms: AtomicU32,
     id: AtomicU64,
     flags: AtomicU32,
     priority: AtomicI32,
@@ -65,6 +70,9 @@ pub fn resolve(stream: CUstream) -> Answer<(&'static Driver, Queue)> {
     };
     if number <= PER_THREAD {
         let (driver, context, own_handle) = current()?;
+        if number == LEGACY && is_green(own_handle) {
+            return green::default_queue();
+        }
         let queue = if number == LEGACY {
             Queue::Legacy(context, own_handle)
         } else {
@@ -75,7 +83,7 @@ pub fn resolve(stream: CUstream) -> Answer<(&'static Driver, Queue)> {
     let driver = driver()?;
     let made = driver.streams.get(number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     let own_handle = made.context.load(Ordering::Relaxed);
-    let context = driver.contexts.get(own_handle).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+    let context = driver.contexts.get(own_handle).ok_or_else(|| made.orphaned())?;
     Ok((driver, Queue::Made(made, context, own_handle)))
 }
 
@@ -90,6 +98,15 @@ pub fn check(stream: CUstream) -> Answer {
 }
 
 impl Stream {
+    /// Why a stream without a context cannot be used.
+    #[cold]
+    fn orphaned(&self) -> CUresult {
+        match self.green.load(Ordering::Relaxed) {
+            0 => CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            _ => CUDA_ERROR_STREAM_DETACHED,
+        }
+    }
+
     /// Its queue's number.
     fn number(&self) -> u64 {
         self.id.load(Ordering::Relaxed) << 16
@@ -121,6 +138,22 @@ impl Queue {
             Self::Made(stream, ..) => {
                 stream.flags.load(Ordering::Relaxed) & CU_STREAM_NON_BLOCKING == 0
             }
+        }
+    }
+
+    /// The handle of its green context, or 0.
+    fn green(self, driver: &Driver) -> usize {
+        match self {
+            Self::Made(stream, ..) => stream.green.load(Ordering::Relaxed),
+            _ => green::current_handle(driver),
+        }
+    }
+
+    /// The most multiprocessors that its kernels take.
+    pub fn sms(self) -> u32 {
+        match self {
+            Self::Made(stream, ..) => stream.sms.load(Ordering::Relaxed),
+            _ => u32::MAX,
         }
     }
 
@@ -157,14 +190,49 @@ pub fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: i32) ->
     if stream.is_null() || flags & !CU_STREAM_NON_BLOCKING != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let created = driver.streams.insert(|stream, _| {
+    let owner = green::current_handle(driver);
+    let state = green::of_handle(driver, owner);
+    let sms = state.map_or(u32::MAX, |green| green.sms.count);
+    let created = insert(driver, context, (owner, sms), flags, priority);
+    let created = created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    if let Some(state) = state {
+        green::start(driver, &state, created)?;
+    }
+    stream.put(handle(created))
+}
+
+/// A new stream, of a green context (0: none) whose kernels take so many multiprocessors at most.
+pub fn insert(
+    driver: &Driver,
+    context: usize,
+    (green, sms): (usize, u32),
+    flags: u32,
+    priority: i32,
+) -> Option<usize> {
+    driver.streams.insert(|stream, _| {
         stream.context.store(context, Ordering::Relaxed);
+        stream.green.store(green, Ordering::Relaxed);
+        stream.sms.store(sms, Ordering::Relaxed);
         stream.id.store(driver.new_id(), Ordering::Relaxed);
         stream.flags.store(flags, Ordering::Relaxed);
         stream.priority.store(priority.clamp(-5, 0), Ordering::Relaxed);
         stream.lane.reset();
-    });
-    stream.put(handle(created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?))
+    })
+}
+
+/// The streams of a green context.
+pub fn of_green(driver: &Driver, green: usize) -> impl Iterator<Item = (usize, &Stream)> {
+    let streams = driver.streams.live();
+    streams.filter(move |(_, stream)| stream.green.load(Ordering::Relaxed) == green)
+}
+
+/// Ends a stream whose green context ends. Its pending work is still done.
+pub fn detach(driver: &Driver, stream: usize) {
+    let Some(made) = driver.streams.get(stream) else { return };
+    if let Some(context) = driver.contexts.get(made.context.swap(0, Ordering::Relaxed)) {
+        work::end(driver, context, &made.lane);
+    }
+    hooks::forget_stream(driver, made.number());
 }
 
 /// `cuStreamDestroy`
@@ -250,14 +318,41 @@ pub fn get_id(stream: CUstream, id: Out<u64>) -> Answer {
 
 /// `cuStreamGetCtx`
 pub fn get_context(stream: CUstream, context: Out<CUcontext>) -> Answer {
-    context.put(handle(resolve(stream)?.1.context().1))
+    let (driver, queue) = resolve(stream)?;
+    let green = green::of_handle(driver, queue.green(driver));
+    context.put(handle(green.map_or(queue.context().1, |green| green.context)))
 }
 
 /// `cuStreamGetCtx_v2`
 pub fn get_contexts(stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>) -> Answer {
-    get_context(stream, context)?;
-    green.put_optional(core::ptr::null_mut());
+    let (driver, queue) = resolve(stream)?;
+    context.put(handle(queue.context().1))?;
+    green.put_optional(handle(queue.green(driver)));
     Ok(())
+}
+
+/// `cuStreamGetGreenCtx`
+pub fn get_green(stream: CUstream, green: Out<CUgreenCtx>) -> Answer {
+    let (driver, queue) = resolve(stream)?;
+    green.put(handle(queue.green(driver)))
+}
+
+/// `cuStreamGetDevResource`: only multiprocessors.
+pub fn get_resource(
+    stream: CUstream,
+    resource: Out<CUdevResource>,
+    kind: CUdevResourceType,
+) -> Answer {
+    let (driver, queue) = resolve(stream)?;
+    if kind != CU_DEV_RESOURCE_TYPE_SM {
+        return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
+    }
+    let device = queue.context().0.device.load(Ordering::Relaxed);
+    let sms = match green::of_handle(driver, queue.green(driver)) {
+        Some(green) => green.sms,
+        None => resources::Sms::of_device(driver, device)?,
+    };
+    resources::put(driver, resource, kind, sms)
 }
 
 /// `cuStreamGetDevice`

@@ -11,6 +11,7 @@ mod fork;
 mod graph_launches;
 mod graph_time;
 mod graphs;
+mod green;
 mod handles;
 mod images;
 mod managed;
