@@ -1,8 +1,6 @@
 //! The life of a context. At its start, the memory that the driver takes for it is charged. At its
 //! end, this memory is uncharged, and all memory that was allocated in it and not freed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use driver_sys::cuda::{
     CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam,
     CUgreenCtx, CUlimit, CUresult,
@@ -10,10 +8,11 @@ use driver_sys::cuda::{
 use vgpu_compute::{Ending, notices};
 use vgpu_driver::guard::guard;
 use vgpu_driver::real::{Outcome, check};
-use vgpu_driver::{context, process, real};
+use vgpu_driver::{process, real};
 use vgpu_slice::allocations::{self, Epoch, Owner};
+use vgpu_slice::green::Green;
 use vgpu_slice::mapped::EXTERNAL;
-use vgpu_slice::{Slice, charging, contexts, current, graphs, local_memory, pools};
+use vgpu_slice::{Slice, charging, contexts, current, graphs, green, local_memory, pools};
 
 pub(crate) unsafe fn create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
     // SAFETY: the program's own arguments.
@@ -64,38 +63,33 @@ pub(crate) unsafe fn create_green(
 ) -> Outcome {
     // SAFETY: the program's own arguments.
     let call = || unsafe { real::cuGreenCtxCreate(context, resources, device, flags) };
-    let outcome =
-        if context.is_null() { check(call()) } else { contexts::retain_primary(device, call) };
-    if outcome.is_ok() {
-        GREEN.store(true, Ordering::Relaxed);
+    if context.is_null() || process::is_forked_copy() {
+        return check(call());
     }
-    outcome
+    contexts::retain_primary(device, call)?;
+    let mut own: CUcontext = std::ptr::null_mut();
+    // SAFETY: the handle that the driver has just written, and a local variable.
+    let result = unsafe { real::cuCtxFromGreenCtx(&raw mut own, *context) };
+    if let (CUDA_SUCCESS, Some(primary)) = (result, primary_context(device)) {
+        // SAFETY: as above.
+        green::created(Green { handle: unsafe { *context } as usize, own, primary, device });
+    }
+    Ok(())
 }
-
-/// Whether this process has created a green context.
-static GREEN: AtomicBool = AtomicBool::new(false);
 
 /// Destroys a green context, and with it the primary context if nothing else keeps it.
 pub(crate) unsafe fn destroy_green(context: CUgreenCtx) -> CUresult {
     // SAFETY: the program's own argument.
     let call = || unsafe { real::cuGreenCtxDestroy(context) };
-    match green_device(context) {
-        Some(device) => primary(device, call),
-        None => call(),
-    }
-}
-
-/// The device of a green context of this process.
-fn green_device(context: CUgreenCtx) -> Option<CUdevice> {
-    let mut own: CUcontext = std::ptr::null_mut();
-    // SAFETY: a handle that the driver checks, and a local variable.
-    let found = GREEN.load(Ordering::Relaxed)
-        && !process::is_forked_copy()
-        && unsafe { real::cuCtxFromGreenCtx(&raw mut own, context) } == CUDA_SUCCESS;
-    if !found {
-        return None;
-    }
-    context::with_current(own as usize, context::current)?.map(|(device, _)| device)
+    let Some(device) = green::device_of(context) else { return call() };
+    let destroy = || {
+        let result = call();
+        if result == CUDA_SUCCESS {
+            green::destroyed(context);
+        }
+        result
+    };
+    primary(device, destroy)
 }
 
 /// Creates a context, which becomes current for its thread.

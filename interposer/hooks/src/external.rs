@@ -9,7 +9,7 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::context;
 use vgpu_driver::real::{self, Outcome, check};
-use vgpu_slice::allocations::Owner;
+use vgpu_slice::green;
 use vgpu_slice::mapped::EXTERNAL;
 
 pub(crate) unsafe fn import(
@@ -21,7 +21,7 @@ pub(crate) unsafe fn import(
     // SAFETY: as above.
     match (unsafe { description.as_ref() }, context::current()) {
         (Some(described), Some((device, context))) if !memory.is_null() => {
-            let owner = Owner::context(context);
+            let owner = green::owner_in(context);
             // SAFETY: read only after the driver has written it.
             EXTERNAL.create(device, owner, described.size, call, || unsafe { *memory } as u64)
         }

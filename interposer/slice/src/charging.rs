@@ -10,13 +10,13 @@ use vgpu_driver::guard::guard;
 use vgpu_driver::real::{Outcome, check};
 use vgpu_driver::{context, process};
 
-use crate::allocations::{Allocation, Kind, Owner};
+use crate::allocations::{Allocation, Kind};
 use crate::cards;
 use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
 use crate::pools;
 use crate::table::Full;
-use crate::{exports, graphs};
+use crate::{exports, graphs, green};
 
 /// How much of the card the driver takes for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ pub fn allocate(
     let undo = |key| unsafe { (kind.undo)(key) };
     let Allocated { key, bytes } = reserve(limited, card, taken, expected, call, allocated, undo)?;
     let rounding = taken.rounding(card, bytes);
-    let allocation = Allocation::new(key, bytes, Owner::context(context), card.device);
+    let allocation = Allocation::new(key, bytes, green::owner_in(context), card.device);
     remember(limited, kind, allocation.rounded_by(rounding)).map_err(|Full| {
         undo(key);
         uncharge(limited, card, bytes, rounding);

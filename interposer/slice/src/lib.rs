@@ -29,6 +29,7 @@ mod departure;
 mod environment;
 mod exports;
 pub mod graphs;
+pub mod green;
 mod layer;
 mod limited;
 pub mod local_memory;

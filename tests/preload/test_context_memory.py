@@ -1,0 +1,105 @@
+"""What programs add to a context: larger limits, and green contexts.
+
+The stub's h200-coarse takes memory when a limit is raised; the ledger counts it as `local`.
+"""
+
+import pytest
+
+from hami_py._native import Account
+from support import slices
+from support.console import OUT_OF_MEMORY, SUCCESS
+from support.memory_use import held
+from support.slices import GIB, KIB, MIB
+
+CONTEXT = 520 * MIB
+"""Bytes that a context takes on the stub's H200."""
+
+THREADS = 132 * 2048
+"""How many threads it can run at once; each has a stack."""
+
+
+@pytest.fixture
+def card(stub_server):
+    return stub_server("h200-coarse")
+
+
+@pytest.fixture
+def slice_of(tmp_path):
+    """`slice_of(gpu, limit)`: a slice that charges contexts."""
+
+    def make(gpu, limit=4 * GIB):
+        limits = dict.fromkeys(gpu.uuids(), limit)
+        return slices.make(tmp_path / "slice", limits, context_memory=CONTEXT, granule=2 * MIB)
+
+    return make
+
+
+def driver(gpu, slice_path):
+    """The driver's part by our account, which must be the ledger's; the rest is requested."""
+    (process,) = Account.open(slice_path / "account").snapshot().processes
+    parts = ("context", "local", "rounding")
+    assert process.driver_memory[0] == sum(gpu.booked(part) for part in parts)
+    assert process.memory[0] - process.driver_memory[0] == sum(held(gpu).values())
+    return process.driver_memory[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "bytes"),
+    [
+        ("limit stack 2K", KIB * THREADS),
+        ("limit heap 108M", 100 * MIB),
+        ("limit printf 33M", 32 * MIB),
+        ("limit stack 512", 0),
+    ],
+)
+def test_a_raised_limit_is_charged_until_it_is_lowered(card, start, slice_of, command, bytes):
+    script = start(card, slice_of(card))
+    assert driver(card, script.slice) == CONTEXT
+    script.do(command)
+    assert driver(card, script.slice) == CONTEXT + bytes
+    assert script.value("info", "free") == 4 * GIB - CONTEXT - bytes
+    script.do(command, f"{command.rsplit(' ', 1)[0]} 100")
+    assert driver(card, script.slice) == CONTEXT
+
+
+def test_a_limit_that_does_not_fit_is_refused_without_the_driver(card, start, slice_of):
+    script = start(card, slice_of(card, GIB))
+    calls = card.calls().get("cuCtxSetLimit", 0)
+    assert script("limit stack 4K") == OUT_OF_MEMORY
+    assert card.calls().get("cuCtxSetLimit", 0) == calls
+    assert script.value("limit_get stack", "value") == 1024
+    assert driver(card, script.slice) == CONTEXT
+    assert script("limit stack 2K") == SUCCESS
+    used = card.ledger()["cards"][0]["occupied"]["peak"]
+    assert used <= GIB
+
+
+def test_raised_limits_end_with_their_context(card, start, slice_of):
+    script = start(card, slice_of(card))
+    script.do("limit heap 108M", "context c 0", "limit heap 58M", "limit printf 11M")
+    assert driver(card, script.slice) == 2 * CONTEXT + (100 + 50 + 10) * MIB
+    script.do("destroy c")
+    assert driver(card, script.slice) == CONTEXT + 100 * MIB
+    script.do("reset 0")
+    assert driver(card, script.slice) == 0
+
+
+def test_a_green_context_keeps_the_primary_context_and_its_memory(card, start, slice_of):
+    script = start(card, slice_of(card), device=None)
+    script.do("init", "green g 16", "green_context c g", "current c", "alloc a 64M")
+    assert driver(card, script.slice) == CONTEXT
+    assert card.booked("context") == CONTEXT
+    script.do("green h 16", "green_free g")
+    assert driver(card, script.slice) == CONTEXT
+    script.do("green_context d h", "current d", "free a", "alloc b 32M", "green_free h")
+    (process,) = Account.open(script.slice / "account").snapshot().processes
+    assert process.memory[0] == 0
+    assert held(card) == {}
+    assert card.booked("context") == 0
+
+
+def test_a_green_context_that_does_not_fit_is_refused(card, start, slice_of):
+    script = start(card, slice_of(card, 400 * MIB), device=None)
+    script.do("init")
+    assert script("green g 16") == OUT_OF_MEMORY
+    assert card.booked("context") == 0
