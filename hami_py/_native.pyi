@@ -461,6 +461,7 @@ class AccountSnapshot:
 
     processes: list[ProcessUse]
     memory_used: list[int]
+    measured_memory: list[int]
     refusals: list[int]
     used_ns: list[int]
     throttled_ns: list[int]

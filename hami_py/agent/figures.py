@@ -116,14 +116,15 @@ class Figures:
     ) -> ContainerFigures:
         level = _level(entry.mode, enforces=bool(entry.library))
         living = _living(use)
-        used = sum(each.memory[row] for each in living)
+        measured = use.measured_memory[row] if use is not None and living else 0
+        used = measured + sum(each.memory[row] for each in living)
         return ContainerFigures(
             *(entry.pod.namespace, entry.pod.name, entry.container, card.card),
             limit=None if level == "none" else card.memory_mib * _MIB,
             share=self._share(card, entry.mode, level),
             level=level,
             used=used,
-            driver=sum(each.driver_memory[row] for each in living),
+            driver=measured + sum(each.driver_memory[row] for each in living),
             peak=self._peak(entry.slot, row, used),
             engine_s=use.used_ns[row] / _NS if use is not None else 0.0,
             throttled_s=use.throttled_ns[row] / _NS if use is not None else 0.0,

@@ -20,9 +20,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]
@@ -37,6 +37,9 @@ SWEEP = "sweep"
 
 INTERVAL = 0.1
 """Seconds between the starts of two sweeps. A sweep is valid for 0.5 s (``SWEEP_SILENCE_NS``)."""
+
+_WHOLE_CARD = 0xFFFFFFFF
+"""The number of the GPU instance of a process on a card that is not partitioned."""
 
 RETRY = 1.0
 """Seconds until the next sweep after an error."""
@@ -79,11 +82,20 @@ class Seen:
 
 @dataclass(frozen=True)
 class Row:
-    """A process that NVML lists. ``pid`` is its PID on the host."""
+    """A process that NVML lists.
+
+    Attributes:
+        pid: its PID on the host.
+        identity: who it is.
+        running: whether it lives and runs.
+        memory: the bytes that the driver holds for it, by the UUID of the card; empty if NVML does
+            not report them.
+    """
 
     pid: int
     identity: Identity
     running: bool
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 Known = Mapping[int, tuple[Identity, ...]]
@@ -139,11 +151,11 @@ class Sweeper:
             OSError: the file cannot be written.
         """
         started_at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        pids, lost = listed_pids()
+        listed, lost = listed_processes()
         if lost != self._lost:
             _log.warning("lost cards, which sweeps leave out: %s", sorted(lost) or "none")
             self._lost = lost
-        self._known, rows = match(self._known, pids, look, identity_of)
+        self._known, rows = match(self._known, listed, look, identity_of)
         aside = self._file.with_name(f".{SWEEP}.{os.getpid()}")
         try:
             aside.write_bytes(encode(started_at, rows))
@@ -167,7 +179,7 @@ class Sweeper:
 
 def match(
     known: Known,
-    listed: Iterable[int],
+    listed: Mapping[int, Mapping[str, int]],
     look: Callable[[int], Seen | None],
     identify: Callable[[int], Identity | None],
 ) -> tuple[Known, list[Row]]:
@@ -178,13 +190,13 @@ def match(
 
     Args:
         known: the known processes, from the last sweep.
-        listed: the PIDs that NVML lists now.
+        listed: the PIDs that NVML lists now, with the memory of each.
         look: returns the state of a process in ``/proc``.
         identify: returns the identity of a process.
     """
     still: dict[int, tuple[Identity, ...]] = {}
     rows: list[Row] = []
-    for pid in sorted(set(listed)):
+    for pid, memory in sorted(listed.items()):
         seen = look(pid)
         had = known.get(pid, ())
         if seen is None:
@@ -194,7 +206,7 @@ def match(
         still[pid] = had
         for identity in had:
             running = seen is not None and seen.running and identity.start_time == seen.start_time
-            rows.append(Row(pid, identity, running))
+            rows.append(Row(pid, identity, running, memory))
     return still, rows
 
 
@@ -207,40 +219,51 @@ def encode(started_at: int, rows: Iterable[Row]) -> bytes:
             "namespace": row.identity.namespace and vars(row.identity.namespace),
             "start_time": row.identity.start_time,
             "running": row.running,
+            "memory": dict(row.memory),
         }
         for row in rows
     ]
     return json.dumps({"version": 1, "started_at": started_at, "processes": processes}).encode()
 
 
-def listed_pids() -> tuple[set[int], set[int]]:
-    """The PIDs of the processes that NVML lists on any card, and the indices of the lost cards.
+def listed_processes() -> tuple[dict[int, dict[str, int]], set[int]]:
+    """The processes that NVML lists on any card, and the indices of the lost cards.
+
+    Returns:
+        By PID, the bytes that the driver holds for the process, by the UUID of the card. A process
+        whose memory NVML does not report has none; so has one on a partitioned GPU, which lists the
+        processes of all its MIG devices.
 
     Raises:
         pynvml.NVMLError: NVML failed on a card that is not lost.
     """
-    pids: set[int] = set()
+    listed: dict[int, dict[str, int]] = {}
     lost: set[int] = set()
     for index in range(pynvml.nvmlDeviceGetCount()):
         try:
-            pids |= _pids_on(index)
+            card = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = str(pynvml.nvmlDeviceGetUUID(card))
+            for pid, bytes_held in _processes_on(card):
+                memory = listed.setdefault(pid, {})
+                if bytes_held is not None:
+                    memory[uuid] = max(memory.get(uuid, 0), bytes_held)
         except pynvml.NVMLError_GpuIsLost:
             lost.add(index)
-    return pids, lost
+    return listed, lost
 
 
-def _pids_on(index: int) -> set[int]:
-    # A partitioned GPU lists the processes of all its MIG devices.
-    card = pynvml.nvmlDeviceGetHandleByIndex(index)
-    pids = {row.pid for row in pynvml.nvmlDeviceGetComputeRunningProcesses(card)}
+def _processes_on(card: object) -> Iterator[tuple[int, int | None]]:
+    """PID and bytes of each process that NVML lists on a card; None = not reported."""
+    for row in pynvml.nvmlDeviceGetComputeRunningProcesses(card):
+        in_partition = getattr(row, "gpuInstanceId", _WHOLE_CARD) != _WHOLE_CARD
+        yield row.pid, None if in_partition else row.usedGpuMemory
     for others in (
         pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
     ):
         # A card or driver without graphics or MPS has no such processes.
         with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
-            pids.update(row.pid for row in others(card))
-    return pids
+            yield from ((row.pid, None) for row in others(card))
 
 
 def look(pid: int) -> Seen | None:

@@ -29,7 +29,7 @@ class ProcessUsage:
         engine_time: seconds in which the card's compute engine ran its kernels.
         throttled: seconds of wall time in which its launches had to wait.
         debt: seconds of engine time used in advance, for which it waits now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
     """
 
     pid: int
@@ -68,7 +68,7 @@ class CardUsage:
         throttled: seconds of wall time in which launches had to wait, summed over processes,
             including ended ones.
         debt: seconds of engine time used in advance, for which its processes wait now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
     """
 
     uuid: str
@@ -111,7 +111,7 @@ class SliceProcessCard:
         engine_time: seconds in which the card's compute engine ran its kernels.
         throttled: seconds of wall time in which its launches had to wait.
         debt: seconds of engine time used in advance, for which it waits now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
     """
 
     uuid: str
@@ -160,7 +160,7 @@ class SliceCard:
         throttled: seconds of wall time in which launches had to wait, summed over processes,
             including ended ones.
         debt: seconds of engine time used in advance, for which its processes wait now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for contexts.
+        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
     """
 
     uuid: str

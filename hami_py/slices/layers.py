@@ -39,6 +39,8 @@ class Layer:
     Attributes:
         rows: the limits.
         used: bytes in use, by row.
+        measured: the part of ``used``, by row, that no process is charged and that the driver was
+            measured to hold for them.
         processes: the processes in the account.
         refusals: number of refused requests by row, including those of ended processes.
         engine_ns: nanoseconds of engine time by row, including those of ended processes.
@@ -49,6 +51,7 @@ class Layer:
 
     rows: tuple[CardLimit, ...]
     used: list[int]
+    measured: list[int]
     processes: list[ProcessUse]
     refusals: list[int]
     engine_ns: list[int]
@@ -60,8 +63,8 @@ class Layer:
         return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
     def driver_memory(self, i: int) -> int:
-        """Bytes of a row that the driver has taken for the contexts of all processes."""
-        return sum(process.driver_memory[i] for process in self.processes)
+        """Bytes of a row that the driver has taken for itself, for all processes."""
+        return self.measured[i] + sum(process.driver_memory[i] for process in self.processes)
 
     def times(self, i: int) -> Times:
         """The times of all processes on a row's card."""
@@ -109,7 +112,8 @@ def _read(directory: Path, fix: str) -> Layer:
         why = error.why if isinstance(error, DamagedFile) else error.strerror or str(error)
         raise StateError(f"slice {directory}", why, fix) from error
     times = (seen.used_ns, seen.throttled_ns)
-    return Layer(rows, seen.memory_used, seen.processes, seen.refusals, *times, page_rows)
+    held = (seen.memory_used, seen.measured_memory)
+    return Layer(rows, *held, seen.processes, seen.refusals, *times, page_rows)
 
 
 def combined(

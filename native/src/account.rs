@@ -56,6 +56,9 @@ pub struct AccountSnapshot {
     processes: Vec<Py<ProcessUse>>,
     /// The bytes that all processes hold together, by row.
     memory_used: Vec<u64>,
+    /// The bytes of `memory_used`, by row, that the driver was measured to hold for the processes
+    /// beyond what they are charged, such as for modules.
+    measured_memory: Vec<u64>,
     /// The number of refused allocations, by row, including processes that have exited.
     refusals: Vec<u64>,
     /// Engine time in nanoseconds, by row, including processes that have exited.
@@ -105,6 +108,7 @@ impl Account {
         Ok(AccountSnapshot {
             processes: processes.collect::<PyResult<_>>()?,
             memory_used: read.used.to_vec(),
+            measured_memory: read.measured.to_vec(),
             refusals: read.refusals.to_vec(),
             used_ns: read.used_ns.to_vec(),
             throttled_ns: read.throttled_ns.to_vec(),

@@ -129,10 +129,11 @@ def test_free_memory_is_the_least_over_all_layers(
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     held, page = (CardLimit(FIRST, 5 * GIB),), (LimitRow(FIRST),)
-    outer = Layer(held, [3 * GIB], [process(7, 2 * GIB, 0)], [0], [0], [0], page)
+    outer = Layer(held, [3 * GIB], [0], [process(7, 2 * GIB, 0)], [0], [0], [0], page)
     inner = Layer(
         (CardLimit(FIRST, 4 * GIB),),
         [1 * GIB],
+        [0],
         [process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0)],
         [5],
         [0],
@@ -345,13 +346,13 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
 
     limit = (CardLimit(FIRST, None, 30),)
     page = (LimitRow(FIRST),)
-    outer = Layer(limit, [0], [], [0], [10**12], [10**12], page)
+    outer = Layer(limit, [0], [0], [], [0], [10**12], [10**12], page)
     members = [
         process(8, True, 1_500_000_000, 0, 250_000_000),
         process(9, False, 0, 2_000_000_000, 10**9),
         process(10, True, 0, 0, 0),
     ]
-    inner = Layer(limit, [0], members, [0], [4_000_000_000], [2_500_000_000], page)
+    inner = Layer(limit, [0], [0], members, [0], [4_000_000_000], [2_500_000_000], page)
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     inside = config.read({**settings.environment, "HAMI_SLICE": "/outer:/inner"})

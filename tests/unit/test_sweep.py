@@ -33,7 +33,8 @@ def matched(
         found = processes.get(pid)
         return Seen(found[0].start_time or 0, found[1]) if found else None
 
-    return sweep.match(known, listed, look, lambda pid: processes[pid][0])
+    memory: dict[int, dict[str, int]] = {pid: {} for pid in listed}
+    return sweep.match(known, memory, look, lambda pid: processes[pid][0])
 
 
 def test_numbers_are_remembered_while_nvml_lists_the_process() -> None:
@@ -89,9 +90,19 @@ input()"""
     assert (sweep.look(here), sweep.identity_of(here)) == (None, None)
 
 
+def process(
+    pid: int, card: int, memory: int | None = None, instance: int = 2**32 - 1
+) -> SimpleNamespace:
+    """A process as NVML lists it; ``instance`` is its part of a partitioned card."""
+    return SimpleNamespace(pid=pid, usedGpuMemory=memory, gpuInstanceId=instance)
+
+
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """Two cards and their lists by name; a list that is an exception is raised."""
+    """Two cards and their lists by name, of PID, card and what else `process` takes.
+
+    A list that is an exception is raised.
+    """
     lists: dict[str, object] = {"Compute": [], "Graphics": [], "MPSCompute": []}
 
     def listing(name: str) -> None:
@@ -99,7 +110,8 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
             found = lists[name]
             if isinstance(found, Exception):
                 raise found
-            return [SimpleNamespace(pid=pid) for pid, on in found if on == card]  # type: ignore[attr-defined]
+            rows = [row for row in found if row[1] == card]  # type: ignore[attr-defined]
+            return [process(*row) for row in rows]
 
         monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}RunningProcesses", get)
 
@@ -109,6 +121,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda card: f"GPU-{card}")
     return lists
 
 
@@ -116,7 +129,7 @@ def test_the_processes_of_all_lists_of_all_cards_are_written(
     nvml: dict[str, object], tmp_path: Path
 ) -> None:
     own, missing = os.getpid(), 2**22 + 1
-    nvml["Compute"] = [(own, 0), (own, 1)]
+    nvml["Compute"] = [(own, 0, 500), (own, 1, 700)]
     nvml["MPSCompute"] = [(missing, 1)]
     nvml["Graphics"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     Sweeper(tmp_path).sweep()
@@ -137,6 +150,7 @@ def test_the_processes_of_all_lists_of_all_cards_are_written(
                 },
                 "start_time": identity.start_time,
                 "running": True,
+                "memory": {"GPU-0": 500, "GPU-1": 700},
             },
             {
                 "pid": missing,
@@ -144,9 +158,19 @@ def test_the_processes_of_all_lists_of_all_cards_are_written(
                 "namespace": None,
                 "start_time": None,
                 "running": False,
+                "memory": {},
             },
         ],
     }
+
+
+def test_the_memory_of_a_partitioned_card_is_not_reported(
+    nvml: dict[str, object], tmp_path: Path
+) -> None:
+    nvml["Compute"] = [(7, 0, 500, 3), (7, 1, 700)]
+    Sweeper(tmp_path).sweep()
+    (written,) = json.loads((tmp_path / "sweep").read_bytes())["processes"]
+    assert written["memory"] == {"GPU-1": 700}
 
 
 @pytest.mark.parametrize(

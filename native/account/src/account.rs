@@ -32,6 +32,18 @@ pub struct Living {
     pub bytes: u64,
 }
 
+/// What a process holds of a card, by its own charges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// The charged bytes.
+    pub bytes: u64,
+    /// Those of them that the process knows to be the driver's own.
+    pub driver_memory: u64,
+    /// How often the process has lowered a charge. If neither this nor the bytes have changed, it has
+    /// allocated and freed nothing in between.
+    pub releases: u32,
+}
+
 /// A process that has died and still holds bytes in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dead {
@@ -92,11 +104,39 @@ impl Account {
         self.file.format
     }
 
-    /// Bytes committed on a card by all processes, including dead ones that were not reaped.
+    /// Bytes committed on a card by all processes, including dead ones that were not reaped, and
+    /// the measured ones.
     #[inline]
     pub fn used(&self, card: usize) -> u64 {
         let words = self.words(card).iter();
-        words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>() * UNIT
+        let committed =
+            words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>();
+        (committed * UNIT).saturating_add(self.measured(card))
+    }
+
+    /// The bytes that the driver holds for the processes on a card beyond what they are charged, as
+    /// measured from outside. Charges find as much less room.
+    #[inline]
+    pub fn measured(&self, card: usize) -> u64 {
+        let measured = self.layout().header.measured.0.get(card);
+        measured.map_or(0, |bytes| bytes.load(Ordering::Relaxed))
+    }
+
+    /// Sets what was measured. Only the coordinator does.
+    pub fn set_measured(&self, card: usize, bytes: u64) {
+        if let Some(measured) = self.layout().header.measured.0.get(card)
+            && measured.load(Ordering::Relaxed) != bytes
+        {
+            measured.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// What the process in a slot holds of a card, for a comparison with what is measured outside.
+    pub fn holding(&self, slot: usize, card: usize) -> Holding {
+        let record = &self.layout().records[slot];
+        let releases = record.releases_done.load(Ordering::SeqCst);
+        let driver = self.compute(slot, card).driver_memory.load(Ordering::Relaxed);
+        Holding { bytes: self.held_in(slot, card), driver_memory: driver, releases }
     }
 
     /// When the process in a slot joined, in nanoseconds of `CLOCK_MONOTONIC`. The next process in

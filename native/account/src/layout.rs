@@ -40,6 +40,9 @@ pub(crate) struct Header {
     pub departed: Counters,
     pub wake: Line<AtomicU32>,
     pub departed_compute: ComputeSums,
+    /// Per card, the bytes that the driver holds for the processes beyond what they are charged, as
+    /// the coordinator has measured it.
+    pub measured: Line<[AtomicU64; CARDS]>,
 }
 
 /// The part of the header that never changes. It is checked by `pread`, never in the mapping.
@@ -126,6 +129,7 @@ const _: () = assert!(offset_of!(Header, probed_at) == 192);
 const _: () = assert!(offset_of!(Header, departed) == 256);
 const _: () = assert!(offset_of!(Header, wake) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);
+const _: () = assert!(offset_of!(Header, measured) == 896);
 const _: () = assert!(offset_of!(Record, reaping) == 48);
 const _: () = assert!(offset_of!(Record, counters) == 64);
 const _: () = assert!(size_of::<ComputeWords>() == 64);

@@ -74,6 +74,12 @@
 //! state it signals the account's wake-up word. When a slot is reaped, its times are added to sums
 //! in the header.
 //!
+//! # What is measured
+//!
+//! The driver takes memory whose size it does not report, such as for modules. The coordinator
+//! compares what NVML reports of each process with what the process is charged, and writes the
+//! excess of all processes here. Every charge finds as much less room.
+//!
 //! # The file
 //!
 //! 364,544 bytes, native byte order, one inode for life.
@@ -88,6 +94,9 @@
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
 //!    448  wake: u32                  the wake-up word of the coordinator; a futex
 //!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; debt [u64; 16]
+//!    896  measured: [u64; 16]       bytes that the driver holds for the processes beyond the
+//!                                   committed units; the coordinator writes it. Zero in the
+//!                                   previous format
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
@@ -125,7 +134,7 @@ mod snapshot;
 #[doc(hidden)]
 pub mod steps;
 
-pub use account::{Account, Dead, Departed, Living};
+pub use account::{Account, Dead, Departed, Holding, Living};
 pub use compute::{Compute, Debt};
 pub use hami_limits::grants::{ComputeState, Report};
 pub use identity::ProcessIdentity;

@@ -213,6 +213,7 @@ impl<'a> Member<'a> {
         if card >= CARDS {
             return Err(Refused::OverLimit);
         }
+        let limit = limit.saturating_sub(self.account.measured(card));
         Ok(Request { card, units: bytes.div_ceil(UNIT), limit: limit / UNIT })
     }
 

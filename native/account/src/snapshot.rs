@@ -42,6 +42,9 @@ pub struct Snapshot {
     pub processes: Vec<ProcessUse>,
     /// Bytes per card that charges are checked against.
     pub used: [u64; CARDS],
+    /// The bytes of `used` per card that no process is charged, and that the driver was measured to
+    /// hold for them.
+    pub measured: [u64; CARDS],
     /// Refused charges per card, including processes that have exited.
     pub refusals: [u64; CARDS],
     /// Engine time per card in nanoseconds, including processes that have exited.
@@ -123,7 +126,9 @@ fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'sta
             });
         }
     }
-    Ok(Snapshot { processes, used, refusals, used_ns, throttled_ns, anomalies })
+    let measured = u64s(bytes, offset_of!(Header, measured));
+    add(&mut used, &measured);
+    Ok(Snapshot { processes, used, measured, refusals, used_ns, throttled_ns, anomalies })
 }
 
 fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {

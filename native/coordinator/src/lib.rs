@@ -57,6 +57,7 @@
 
 mod departures;
 mod guard;
+mod measure;
 mod slice;
 mod slices;
 mod sweep;

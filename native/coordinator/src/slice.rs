@@ -2,12 +2,14 @@
 
 use crate::departures::Life;
 use crate::guard::Guarded;
+use crate::measure::Measure;
 use crate::sweep::Sweep;
 use crate::wait::{WakeWord, cpu_time, now};
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
 use hami_limits::{FileError, Format, LimitsView};
 use hami_share::turns::{ProcessView, SliceCardView, SliceView, State};
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io;
 use std::path::Path;
@@ -40,8 +42,16 @@ pub(crate) struct Slice {
     wakes_since_tick: u32,
     /// The processes that were probed, by slot. The slot may have another process by now.
     lives: [Option<Life>; SLOTS],
+    /// What the driver holds for processes beyond what they are charged, by slot and row.
+    measures: BTreeMap<(usize, usize), Measured>,
     /// A probe took so long that other slices would be late.
     delays_others: bool,
+}
+
+/// A measure of the process that joined at this time.
+struct Measured {
+    joined_at: u64,
+    measure: Measure,
 }
 
 /// Which processes to probe.
@@ -94,6 +104,7 @@ impl Slice {
             wakes_seen,
             wakes_since_tick: 0,
             lives: [None; SLOTS],
+            measures: BTreeMap::new(),
             delays_others: false,
         }))
     }
@@ -186,12 +197,14 @@ impl Slice {
         }
     }
 
-    /// Writes which dead processes' memory the driver has freed, and the time of the sweep. A page
-    /// of the previous format has no place for it.
-    pub fn publish_sweep(&self, sweep: &Sweep, now: u64) {
+    /// Writes what a sweep shows: which dead processes' memory the driver has freed, what it holds
+    /// for living ones beyond their charges, and the time of the sweep. The previous format has no
+    /// place for it.
+    pub fn publish_sweep(&mut self, sweep: &Sweep, now: u64) {
         if self.account.format() == Format::Previous {
             return;
         }
+        self.measure(sweep);
         for slot in 0..self.account.high_water() {
             if let Some(life) = self.known_life(slot)
                 && sweep.shows_freed(&life, now)
@@ -200,6 +213,35 @@ impl Slice {
             }
         }
         self.grants.set_swept_at(sweep.started_at);
+    }
+
+    /// Compares what the driver holds for each process with what the process is charged. A process
+    /// that has died keeps its part until its slot is free.
+    fn measure(&mut self, sweep: &Sweep) {
+        let rows = self.limits.rows();
+        let mut sums = vec![0_u64; rows.len()];
+        let mut kept = BTreeMap::new();
+        for slot in 0..self.account.high_water() {
+            let Some(life) = self.known_life(slot) else { continue };
+            for (row, (card, sum)) in rows.iter().zip(&mut sums).enumerate() {
+                let known = self.measures.get(&(slot, row));
+                let known = known.filter(|known| known.joined_at == life.joined_at);
+                let mut measure = known.map_or_else(Measure::default, |known| known.measure);
+                let excess = match life.dead_since {
+                    None => {
+                        let holding = self.account.holding(slot, row);
+                        measure.update(sweep, &life.process, &card.uuid, holding)
+                    }
+                    Some(_) => measure.excess(),
+                };
+                *sum = sum.saturating_add(excess);
+                kept.insert((slot, row), Measured { joined_at: life.joined_at, measure });
+            }
+        }
+        self.measures = kept;
+        for (row, sum) in sums.into_iter().enumerate() {
+            self.account.set_measured(row, sum);
+        }
     }
 
     /// The process that has a slot now; `None` if it is free.

@@ -129,9 +129,9 @@ impl Slices {
         self.open.values_mut().for_each(|slice| slice.probe(scope));
     }
 
-    /// Writes what a sweep shows of the dead processes of all slices.
-    pub fn publish_sweep(&self, sweep: &Sweep, now: u64) {
-        self.open.values().for_each(|slice| slice.publish_sweep(sweep, now));
+    /// Writes what a sweep shows of the processes of all slices.
+    pub fn publish_sweep(&mut self, sweep: &Sweep, now: u64) {
+        self.open.values_mut().for_each(|slice| slice.publish_sweep(sweep, now));
     }
 
     /// Lets the wake-ups of all slices count again.

@@ -6,7 +6,8 @@
 //! ```json
 //! {"version": 1, "started_at": 81234567890123, "processes": [
 //!   {"pid": 4711, "pid_in_namespace": 7, "namespace": {"device": 4, "inode": 4026532178},
-//!    "start_time": 812345, "running": true}]}
+//!    "start_time": 812345, "running": true,
+//!    "memory": {"GPU-e4d76bdb-…": 433061888}}]}
 //! ```
 //!
 //! `started_at` is the time before the sweep's first call to NVML, in ns of `CLOCK_MONOTONIC`.
@@ -14,19 +15,22 @@
 //! The fields `pid_in_namespace`, `namespace` and `start_time` were read from `/proc` while the
 //! process lived. For a process that the sweeper has not seen alive they are 0, null and null;
 //! `namespace` is also null if the sweeper has no right to read it.
-//! `running` is false for a process that has died, also while it is a zombie.
+//! `running` is false for a process that has died, also while it is a zombie. `memory` has the bytes
+//! that the driver holds for the process, by card; it is left out if NVML does not report them.
 
 use crate::departures::Life;
 use crate::wait::now;
 use hami_account::{Account, ProcessIdentity};
 use hami_limits::grants::SWEEP_SILENCE_NS;
+use hami_limits::same_card;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read: 32,768 processes of 128 bytes.
+/// The largest file that is read: 16,384 processes of 256 bytes.
 const MAX_BYTES: u64 = 4 << 20;
 const GRACE_NS: u64 = Account::GRACE.as_nanos() as u64;
 
@@ -44,6 +48,8 @@ struct Process {
     namespace: Option<Namespace>,
     start_time: Option<u64>,
     running: bool,
+    #[serde(default)]
+    memory: BTreeMap<String, u64>,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +70,8 @@ struct Listed {
     /// `None` if the sweeper has not seen it alive.
     identity: Option<ProcessIdentity>,
     running: bool,
+    /// The bytes that the driver holds for it, by card.
+    memory: BTreeMap<String, u64>,
     /// When this coordinator first read an entry for this PID that has no identity and does not
     /// run. Used only for such entries.
     unknown_since: u64,
@@ -100,6 +108,18 @@ impl Sweep {
         }
     }
 
+    /// The bytes that the driver holds for a running process on a card; `None` if the sweep does not
+    /// show it, or shows several processes that may be this one.
+    pub fn memory_of(&self, process: &ProcessIdentity, uuid: &str) -> Option<u64> {
+        let is_it = |listed: &&Listed| {
+            listed.running && listed.identity.is_some_and(|it| is_same(process, it))
+        };
+        let mut found = self.listed.iter().filter(is_it);
+        let (Some(listed), None) = (found.next(), found.next()) else { return None };
+        let of_card = listed.memory.iter().find(|(card, _)| same_card(card, uuid));
+        of_card.map(|(_, bytes)| *bytes)
+    }
+
     /// Reads the text of the file; `None` for a text that no sweeper writes. `before` is the sweep
     /// that was read last.
     fn parse(text: &[u8], now: u64, before: Option<&Self>) -> Option<Self> {
@@ -121,8 +141,8 @@ impl Sweep {
                 }),
                 _ => None,
             };
-            let Process { pid, running, .. } = process;
-            Listed { pid, identity, running, unknown_since: unknown_since(pid) }
+            let Process { pid, running, memory, .. } = process;
+            Listed { pid, identity, running, memory, unknown_since: unknown_since(pid) }
         };
         let listed = found.processes.into_iter().map(listed).collect();
         Some(Self { started_at: found.started_at, listed })

@@ -1,0 +1,127 @@
+"""What the driver takes for modules is known only afterwards: the sweeper measures it.
+
+The stub's h200-coarse takes memory for modules; the ledger counts it as `modules`.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hami_py._native import Account
+from support import slices
+from support.artifacts import ROOT
+from support.console import OUT_OF_MEMORY, SUCCESS, Console
+from support.launcher import until
+from support.programs import Programs
+from support.running import Started
+from support.slices import GIB, MIB
+from support.stub import StubServer
+
+CONTEXT = 520 * MIB
+"""Bytes that a context takes on the stub's H200."""
+
+LIMIT = GIB
+
+MODULE = "\n".join(
+    [
+        ".version 8.0",
+        ".target sm_80",
+        ".address_size 64",
+        f".visible .global .align 4 .b8 table[{33 * MIB}];",
+        "",
+    ]
+)
+"""PTX with a variable of 33 MiB: with its text it takes 34 MiB, in granules of 2 MiB."""
+
+
+class Node:
+    """A runtime directory with a slice, a coordinator and a sweeper."""
+
+    def __init__(self, folder: Path, gpu: StubServer, stack: ExitStack) -> None:
+        self.gpu, self._stack = gpu, stack
+        limits = dict.fromkeys(gpu.uuids(), LIMIT)
+        self.slice = folder / "slices" / "one"
+        slices.make(self.slice, limits, context_memory=CONTEXT, granule=2 * MIB)
+        from hami_py._native import GrantsPage
+
+        GrantsPage.create(self.slice / "grants")
+        self._runtime = folder
+
+    def start(self) -> None:
+        sweeper = Path(__file__).parents[1] / "support" / "sweeper.py"
+        self._python("-m", "hami_py.coordinator", str(self._runtime))
+        self._python(str(sweeper), str(self._runtime)).wait_for("ready")
+
+    def _python(self, *arguments: str) -> Started:
+        env = {**self.gpu.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        return self._stack.enter_context(Started([sys.executable, *arguments], env))
+
+    def measured(self) -> int:
+        return int(Account.open(self.slice / "account").snapshot().measured_memory[0])
+
+    def used(self) -> int:
+        return int(Account.open(self.slice / "account").snapshot().memory_used[0])
+
+
+@pytest.fixture
+def node(tmp_path: Path, stub_server: Callable[..., StubServer]) -> Iterator[Node]:
+    with ExitStack() as stack:
+        yield Node(tmp_path / "runtime", stub_server("h200-coarse"), stack)
+
+
+@pytest.fixture
+def console(
+    node: Node, program: Programs, preload: Callable[..., dict[str, str]], tmp_path: Path
+) -> Iterator[Console]:
+    """A console in the slice. `module m` there loads the module of these tests."""
+    (tmp_path / "table.ptx").write_text(MODULE)
+    started = Console(program("console"), preload(node.gpu, node.slice), node.slice)
+    with started as console:
+        console.do("init", "device 0")
+        yield console
+
+
+def test_the_memory_of_modules_counts_once_it_is_measured(
+    node: Node, console: Console, tmp_path: Path
+) -> None:
+    node.start()
+    console.do("alloc a 100M", f"module m {tmp_path / 'table.ptx'}")
+    assert node.gpu.booked("modules") == 34 * MIB
+    until(lambda: node.measured() == 34 * MIB, "it is not measured")
+    assert node.used() == CONTEXT + 134 * MIB
+    assert console.value("info", "free") == LIMIT - node.used()
+    assert console(f"alloc b {LIMIT - node.used() + 512}") == OUT_OF_MEMORY
+    assert console(f"alloc b {LIMIT - node.used()}") == SUCCESS
+    console.do("free b", "unload m")
+    until(lambda: node.measured() == 0, "it stays measured")
+    assert console(f"alloc b {LIMIT - CONTEXT - 100 * MIB}") == SUCCESS
+
+
+def test_what_was_measured_ends_with_its_process(
+    node: Node, console: Console, tmp_path: Path
+) -> None:
+    node.start()
+    console.do("alloc a 100M", f"module m {tmp_path / 'table.ptx'}")
+    until(lambda: node.measured() == 34 * MIB, "it is not measured")
+    console.kill()
+
+    def is_gone() -> bool:
+        Account.open(node.slice / "account").reclaim()
+        return (node.measured(), node.used()) == (0, 0)
+
+    until(is_gone, "it stays measured")
+
+
+def test_allocations_are_not_taken_for_the_driver_s_memory(node: Node, console: Console) -> None:
+    """The sweeper sees a moment at which a program holds more than when its account is read."""
+    node.start()
+    highest = 0
+    for _ in range(300):
+        console.do("alloc a 100M", "free a")
+        highest = max(highest, node.measured())
+    assert highest == 0
+    console.do("managed a 200M 1")
+    assert node.measured() == 0
