@@ -8,6 +8,7 @@
 //! address alone.
 
 use crate::MAX_CARDS;
+use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -136,6 +137,16 @@ impl Backing {
         })
     }
 
+    /// Makes a range of offsets memory of this process only again, without its bytes.
+    pub fn make_private(&self, space: usize, range: &Range<u64>) {
+        let (start, bytes) = (self.pointer(space, range.start), range.end - range.start);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the range lies in our reservation, and nothing uses it.
+        if unsafe { mmap(start, bytes, access, PRIVATE | libc::MAP_FIXED) }.is_ok() {
+            keep_private(start as *mut libc::c_void, bytes as usize);
+        }
+    }
+
     /// Returns the pages of a range of offsets to the system.
     pub fn discard(&self, space: usize, range: &Range<u64>) {
         let start = self.pointer(space, range.start) as *mut libc::c_void;
@@ -167,6 +178,101 @@ impl Reservation {
     }
 }
 
+/// Addresses that this process has reserved and that have no memory, until they are dropped.
+#[derive(Debug)]
+pub struct AddressRange {
+    /// The first address.
+    pub start: u64,
+    /// The number of addresses.
+    pub bytes: u64,
+}
+
+impl AddressRange {
+    /// Reserves addresses that start at a multiple of `alignment`, a power of two: at `wanted` if
+    /// possible and not 0.
+    pub fn reserve(bytes: u64, alignment: u64, wanted: u64) -> io::Result<Self> {
+        if wanted != 0
+            && wanted.is_multiple_of(alignment)
+            && let Ok(start) = reserve_at(wanted, bytes)
+        {
+            return Ok(Self { start, bytes });
+        }
+        let too_much = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let room = bytes.checked_add(alignment).ok_or_else(too_much)?;
+        let found = reserve_at(0, room)?;
+        let start = found.next_multiple_of(alignment);
+        unmap(found..start);
+        unmap(start + bytes..found + room);
+        Ok(Self { start, bytes })
+    }
+
+    /// Takes the memory away from a range of addresses inside.
+    pub fn clear(&self, range: &Range<u64>) {
+        debug_assert!(self.start <= range.start && range.end <= self.start + self.bytes);
+        let bytes = range.end - range.start;
+        // SAFETY: the addresses are ours, and the caller no longer uses the memory there.
+        let _ = unsafe { mmap(range.start, bytes, libc::PROT_NONE, PRIVATE | libc::MAP_FIXED) };
+    }
+}
+
+impl Drop for AddressRange {
+    fn drop(&mut self) {
+        unmap(self.start..self.start + self.bytes);
+    }
+}
+
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+/// # Safety
+/// With `MAP_FIXED`, nothing may use the addresses.
+unsafe fn mmap(start: u64, bytes: u64, access: i32, flags: i32) -> io::Result<u64> {
+    // SAFETY: the caller's promise.
+    let start =
+        unsafe { libc::mmap(start as *mut libc::c_void, bytes as usize, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start as u64) }
+}
+
+fn reserve_at(start: u64, bytes: u64) -> io::Result<u64> {
+    let fixed = if start == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
+    // SAFETY: the mapping replaces nothing.
+    unsafe { mmap(start, bytes, libc::PROT_NONE, PRIVATE | fixed) }
+}
+
+fn unmap(range: Range<u64>) {
+    if !range.is_empty() {
+        // SAFETY: the addresses are ours, and nothing uses them any more.
+        unsafe {
+            libc::munmap(range.start as *mut libc::c_void, (range.end - range.start) as usize)
+        };
+    }
+}
+
+/// Maps a range of a file at addresses of this process.
+pub(crate) fn map_fixed(
+    start: u64,
+    range: &Range<u64>,
+    access: i32,
+    descriptor: i32,
+) -> io::Result<()> {
+    let (start, bytes) = (start as *mut libc::c_void, (range.end - range.start) as usize);
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: the addresses are reserved for this; the caller replaces only what it owns.
+    let mapped = unsafe { libc::mmap(start, bytes, access, flags, descriptor, range.start as i64) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    keep_private(start, bytes);
+    Ok(())
+}
+
+/// Keeps a mapping out of forked children and core dumps.
+fn keep_private(start: *mut libc::c_void, bytes: usize) {
+    for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+        // SAFETY: the mapping is ours; both pieces of advice only concern copies of it.
+        unsafe { libc::madvise(start, bytes, advice) };
+    }
+}
+
 /// Reserves addresses, at `start` unless that is 0.
 fn map(start: u64, size: u64) -> std::io::Result<u64> {
     let fixed = if start == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
@@ -184,10 +290,7 @@ fn map(start: u64, size: u64) -> std::io::Result<u64> {
     if start == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error());
     }
-    for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
-        // SAFETY: the mapping is ours; both pieces of advice only concern copies of it.
-        unsafe { libc::madvise(start, size as usize, advice) };
-    }
+    keep_private(start, size as usize);
     Ok(start as u64)
 }
 

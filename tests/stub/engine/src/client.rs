@@ -6,7 +6,7 @@
 
 use crate::counters::Counters;
 use crate::durations::Durations;
-use crate::ledger::Kind;
+use crate::ledger::{Kind, ObjectId};
 use crate::profile::Card;
 use crate::promises::Promises;
 use crate::ring::Shared;
@@ -170,6 +170,32 @@ impl Engine for Client {
         let (operation, rooms, card) = (Operation::ReleasePool, [room, 0], card as u32);
         // As in `release`.
         let _ = self.send(&Request { operation, card, rooms, amount: bytes, ..Request::default() });
+    }
+
+    fn share(&self, card: usize, object: ObjectId, bytes: u64) {
+        let (operation, card) = (Operation::Share, card as u32);
+        let request =
+            Request { operation, card, rooms: object, amount: bytes, ..Request::default() };
+        // As in `release`.
+        let _ = self.send(&request);
+    }
+
+    fn hold(&self, card: usize, object: ObjectId, bytes: u64) -> Result<(), Refusal> {
+        let (operation, card) = (Operation::Hold, card as u32);
+        let request =
+            Request { operation, card, rooms: object, amount: bytes, ..Request::default() };
+        match self.send(&request) {
+            Ok((Reply { status: 0, .. }, _)) => Ok(()),
+            Ok((Reply { status: 1, .. }, _)) => Err(Refusal::OutOfMemory),
+            Ok(_) => Err(Refusal::Unknown),
+            Err(_) => Err(Refusal::Lost),
+        }
+    }
+
+    fn drop_hold(&self, card: usize, object: ObjectId) {
+        let (operation, card) = (Operation::DropHold, card as u32);
+        // As in `release`.
+        let _ = self.send(&Request { operation, card, rooms: object, ..Request::default() });
     }
 
     fn durations(&self) -> Durations {

@@ -21,6 +21,7 @@ pub mod durations;
 pub mod health;
 pub mod ledger;
 pub mod local;
+pub mod memory_file;
 pub mod pool;
 pub mod profile;
 mod promises;
@@ -33,7 +34,7 @@ pub mod wire;
 
 use counters::Counters;
 use durations::Durations;
-use ledger::Kind;
+use ledger::{Kind, ObjectId};
 use profile::Card;
 use time::{Lane, Mark, Query, Status, Work};
 
@@ -45,6 +46,8 @@ pub const MAX_CARDS: usize = 16;
 pub enum Refusal {
     /// The card has too few bytes left, or a test has ordered this fault.
     OutOfMemory,
+    /// No process holds the shared allocation.
+    Unknown,
     /// The connection to the server is lost.
     Lost,
 }
@@ -103,6 +106,13 @@ pub trait Engine: Watch {
     /// Releases an allocation of `bytes` from a memory pool (0: none), and `room` that the pool
     /// returns to the card.
     fn release_pool(&self, card: usize, bytes: u64, room: u64);
+    /// Makes a shared allocation of bytes that are charged to this process as requested.
+    fn share(&self, card: usize, object: ObjectId, bytes: u64);
+    /// Holds a shared allocation, which is created and charged if no process holds it; with 0 bytes
+    /// it must exist.
+    fn hold(&self, card: usize, object: ObjectId, bytes: u64) -> Result<(), Refusal>;
+    /// Ends a hold of a shared allocation.
+    fn drop_hold(&self, card: usize, object: ObjectId);
     /// The kernel durations now in force.
     fn durations(&self) -> Durations;
     /// The number of a kernel's name, for [`Work::Kernel`].

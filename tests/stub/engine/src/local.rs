@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::durations::Durations;
-use crate::ledger::{ClientId, Kind, Ledger};
+use crate::ledger::{ClientId, Kind, Ledger, ObjectId};
 use crate::profile::{self, Card};
 use crate::settings::Settings;
 use crate::symbols::Library;
@@ -120,6 +120,25 @@ impl Engine for Local {
         let mut ledger = self.ledger();
         let released = ledger.release_pool(self.client, card, bytes, room);
         released.expect("the driver releases only what it charged");
+        self.used[card].store(ledger.used(card), Relaxed);
+    }
+
+    fn share(&self, card: usize, object: ObjectId, bytes: u64) {
+        let shared = self.ledger().share(self.client, card, object, bytes);
+        shared.expect("the driver shares only what it charged");
+    }
+
+    fn hold(&self, card: usize, object: ObjectId, bytes: u64) -> Result<(), Refusal> {
+        let mut ledger = self.ledger();
+        ledger.hold(self.client, card, object, bytes)?;
+        self.used[card].store(ledger.used(card), Relaxed);
+        Ok(())
+    }
+
+    fn drop_hold(&self, card: usize, object: ObjectId) {
+        let mut ledger = self.ledger();
+        let dropped = ledger.drop_hold(self.client, object);
+        dropped.expect("the driver drops only what it holds");
         self.used[card].store(ledger.used(card), Relaxed);
     }
 

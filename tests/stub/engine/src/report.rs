@@ -1,7 +1,7 @@
 //! The ledger and the cards' time as JSON, which tests read.
 
 use crate::counters::Activity;
-use crate::ledger::{ClientRecord, Holding, Ledger, Level, State};
+use crate::ledger::{ClientRecord, Holding, Ledger, Level, SharedRecord, State};
 use crate::profile::Card;
 use crate::time::{BUCKET_NS, Machine};
 use serde_json::{Value, json};
@@ -83,8 +83,13 @@ pub fn ledger(
         })
     };
     let processes = ledger.clients.iter().zip(activities).enumerate();
+    let shared_row = |record: &SharedRecord| {
+        let pids = record.holders.iter().map(|holder| ledger.clients[holder.0].pid);
+        json!({"card": record.card, "bytes": record.bytes, "holders": pids.collect::<Vec<_>>()})
+    };
     json!({
         "now_ns": machine.now(),
+        "shared": ledger.shared.values().map(shared_row).collect::<Vec<_>>(),
         "cards": cards.iter().map(card_row).collect::<Vec<_>>(),
         "processes": processes.map(process_row).collect::<Vec<_>>(),
     })

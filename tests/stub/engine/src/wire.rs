@@ -35,6 +35,13 @@ pub enum Operation {
     Drain,
     /// The status of a mark at `now`: [`Request::of_query`], with [`Reply::of_status`] as reply.
     Status,
+    /// Makes the shared allocation `rooms` of `amount` charged bytes of `card`.
+    Share,
+    /// Holds the shared allocation `rooms`. If no client holds it, `amount` bytes of `card` are
+    /// charged; with an amount of 0 the reply's status is 2.
+    Hold,
+    /// Ends a hold of the shared allocation `rooms`.
+    DropHold,
 }
 
 /// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds,
@@ -55,7 +62,7 @@ pub struct Request {
     pub kind: u32,
     /// How many bytes.
     pub amount: u64,
-    /// How much a memory pool grows or shrinks.
+    /// How much a memory pool grows or shrinks, or which allocation is shared.
     pub rooms: [u64; 2],
     /// The client's clock.
     pub now: u64,
@@ -64,7 +71,7 @@ pub struct Request {
 /// A reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// 0, or 1 when out of memory.
+    /// 0; 1 when out of memory; 2 when no client holds the shared allocation.
     pub status: u32,
     /// Bytes that follow.
     pub length: u32,
@@ -137,6 +144,9 @@ impl Request {
             10 => Operation::Kernel,
             11 => Operation::Drain,
             12 => Operation::Status,
+            13 => Operation::Share,
+            14 => Operation::Hold,
+            15 => Operation::DropHold,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let (rooms, now) = ([long(24), long(32)], long(40));

@@ -9,6 +9,7 @@ use crate::timekeeper::Timekeeper;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use stub_engine::Refusal;
 use stub_engine::counters::{Activity, Counters};
 use stub_engine::durations::Durations;
 use stub_engine::ledger::{ClientId, Kind, Ledger, State};
@@ -123,7 +124,10 @@ impl Node {
             Operation::Charge
             | Operation::Release
             | Operation::ChargePool
-            | Operation::ReleasePool => self.inner().charge(client, card, request)?,
+            | Operation::ReleasePool
+            | Operation::Share
+            | Operation::Hold
+            | Operation::DropHold => self.inner().charge(client, card, request)?,
             Operation::Usage => self.usage(card, request.now),
             Operation::Processes => {
                 return Some(Reply::default().with_tail(&self.processes(card, request.now)));
@@ -251,6 +255,15 @@ impl Inner {
             Operation::ReleasePool => {
                 self.ledger.release_pool(client, card, amount, rooms[0]).ok()?;
             }
+            Operation::Share => self.ledger.share(client, card, rooms, amount).ok()?,
+            Operation::Hold => {
+                reply.status = match self.ledger.hold(client, card, rooms, amount) {
+                    Ok(()) => 0,
+                    Err(Refusal::Unknown) => 2,
+                    Err(_) => 1,
+                };
+            }
+            Operation::DropHold => self.ledger.drop_hold(client, rooms).ok()?,
             _ => return None,
         }
         Some(reply)

@@ -12,13 +12,16 @@
 //! same name (`STUB_GPU_GROUP`); with it, tests sum the processes of one slice from outside.
 
 mod holding;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 pub use holding::{Holding, Kind, Level};
+pub use shared::{ObjectId, SharedRecord};
 
 use crate::Refusal;
 use crate::profile::{Card, Profile};
+use std::collections::BTreeMap;
 
 /// The record of one card.
 #[derive(Clone, Debug)]
@@ -87,6 +90,8 @@ pub struct Ledger {
     pub clients: Vec<ClientRecord>,
     /// By group index.
     pub groups: Vec<GroupRecord>,
+    /// The allocations that several clients can hold.
+    pub shared: BTreeMap<ObjectId, SharedRecord>,
 }
 
 impl Ledger {
@@ -102,7 +107,7 @@ impl Ledger {
                 planned_refusals: Vec::new(),
             })
             .collect();
-        Self { cards, clients: Vec::new(), groups: Vec::new() }
+        Self { cards, clients: Vec::new(), groups: Vec::new(), shared: BTreeMap::new() }
     }
 
     /// Adds a client.
@@ -218,6 +223,7 @@ impl Ledger {
 
     /// Releases everything that a client holds.
     pub fn free_all(&mut self, client: ClientId) {
+        self.drop_all_holds(client);
         for card in 0..self.cards.len() {
             let held = self.clients[client.0].holdings[card];
             self.each(client, card, |holding| holding.take_all(&held));

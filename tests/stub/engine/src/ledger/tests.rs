@@ -165,3 +165,49 @@ fn the_driver_takes_memory_for_modules_and_limits() {
     ledger.free_all(client);
     assert_eq!(ledger.used(0), 0);
 }
+
+#[test]
+fn a_shared_allocation_is_counted_once_and_moves_to_its_next_holder() {
+    let mut ledger = ledger();
+    let clients = [ledger.attach(1, "a"), ledger.attach(2, "a"), ledger.attach(3, "b")];
+    let [first, second, third] = clients;
+    let object = [77, 0];
+    assert_eq!(ledger.hold(second, 0, object, 0), Err(Refusal::Unknown));
+    ledger.hold(first, 0, object, 100).expect("room");
+    ledger.hold(second, 0, object, 100).expect("it exists");
+    ledger.hold(third, 0, object, 0).expect("it exists");
+    ledger.hold(third, 0, object, 0).expect("twice");
+    let held = |ledger: &Ledger| {
+        clients.map(|client| {
+            let held = &ledger.clients[client.0].holdings[0];
+            (held.requested.now, held.allocations)
+        })
+    };
+    assert_eq!(held(&ledger), [(100, 1), (0, 0), (0, 0)]);
+    ledger.drop_hold(first, object).expect("held");
+    assert_eq!(ledger.drop_hold(first, object), Err(NotHeld));
+    assert_eq!(held(&ledger), [(0, 0), (100, 1), (0, 0)]);
+    assert_eq!(ledger.groups[0].holdings[0].requested, Level { now: 100, peak: 100 });
+    ledger.detach(second);
+    ledger.free_all(second);
+    assert_eq!(held(&ledger), [(0, 0), (0, 0), (100, 1)]);
+    assert_eq!(ledger.cards[0].all.requested, Level { now: 100, peak: 100 });
+    ledger.drop_hold(third, object).expect("held");
+    assert_eq!(ledger.used(0), 100, "it is held twice");
+    ledger.free_all(third);
+    assert_eq!((ledger.used(0), ledger.shared.len()), (0, 0));
+}
+
+#[test]
+fn charged_bytes_can_become_a_shared_allocation() {
+    let mut ledger = ledger();
+    let (owner, other) = (ledger.attach(1, ""), ledger.attach(2, ""));
+    assert_eq!(ledger.share(owner, 0, [5, 512], 10), Err(NotHeld));
+    ledger.charge(owner, 0, Kind::Requested, 10).expect("room");
+    ledger.share(owner, 0, [5, 512], 10).expect("held");
+    ledger.hold(other, 0, [5, 512], 0).expect("it exists");
+    ledger.free_all(owner);
+    assert_eq!(ledger.clients[other.0].holdings[0].requested, Level { now: 10, peak: 10 });
+    ledger.drop_hold(other, [5, 512]).expect("held");
+    assert_eq!(ledger.used(0), 0);
+}

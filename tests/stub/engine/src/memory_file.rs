@@ -1,0 +1,138 @@
+//! Memory that can be mapped at several addresses and in several processes: files without a name
+//! (`memfd_create`), which exist as long as something refers to them.
+//!
+//! A file's debug name says which memory it has, so a process that receives a descriptor knows it.
+
+use crate::backing::map_fixed;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+
+const PREFIX: &str = "/memfd:stub-gpu ";
+
+/// A file with memory.
+#[derive(Debug)]
+pub struct MemoryFile {
+    file: File,
+    inode: u64,
+    bytes: u64,
+}
+
+impl MemoryFile {
+    /// A sparse file of so many bytes; `what` is its name, without spaces at either end.
+    pub fn create(what: &str, bytes: u64) -> io::Result<Self> {
+        let name = std::ffi::CString::new(format!("stub-gpu {what}"))?;
+        // SAFETY: the name is a C string; the descriptor is new and ours.
+        let file = unsafe {
+            let descriptor = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+            if descriptor < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            File::from_raw_fd(descriptor)
+        };
+        file.set_len(bytes)?;
+        Self::of(file)
+    }
+
+    /// The memory file behind a descriptor.
+    pub fn of(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self { inode: metadata.ino(), bytes: metadata.len(), file })
+    }
+
+    /// A copy of a descriptor that any program has passed; only regular files have memory.
+    pub fn duplicate(descriptor: RawFd) -> io::Result<Self> {
+        if descriptor < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the descriptor is only used for the call, which fails if it is not open.
+        let copy = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
+        let file = File::from(copy);
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Self::of(file)
+    }
+
+    /// The name that it was created with; `None` for a file that is not from here.
+    pub fn what(&self) -> Option<String> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+        let name = link.to_str()?.strip_prefix(PREFIX)?;
+        Some(name.strip_suffix(" (deleted)")?.to_owned())
+    }
+
+    /// Identifies the file in every process.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number of its descriptor in this process.
+    pub fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// A new descriptor.
+    pub fn export(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    /// Maps a page-aligned range at an address that this process has reserved. A forked child and a
+    /// core dump do not get it.
+    pub fn map_at(&self, address: u64, range: &Range<u64>, can_write: bool) -> io::Result<()> {
+        let access = libc::PROT_READ | if can_write { libc::PROT_WRITE } else { 0 };
+        map_fixed(address, range, access, self.file.as_raw_fd())
+    }
+
+    /// Returns the pages of a range to the system.
+    pub fn punch(&self, range: &Range<u64>) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (start, bytes) = (range.start as i64, (range.end - range.start) as i64);
+        // SAFETY: the call takes plain numbers.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::AddressRange;
+    use std::os::fd::IntoRawFd;
+
+    #[test]
+    fn one_file_at_two_addresses_has_the_same_bytes() {
+        let file = MemoryFile::create("card 3", 4 << 20).expect("file");
+        let place = AddressRange::reserve(4 << 20, 2 << 20, 0).expect("addresses");
+        assert!(place.start.is_multiple_of(2 << 20));
+        let range = (2 << 20)..(4 << 20);
+        file.map_at(place.start, &range, true).expect("mapped");
+        file.map_at(place.start + (2 << 20), &range, false).expect("mapped");
+        // SAFETY: both ranges were just mapped.
+        unsafe {
+            *(place.start as *mut u8) = 7;
+            assert_eq!(*((place.start + (2 << 20)) as *const u8), 7);
+            file.punch(&range);
+            assert_eq!(*(place.start as *const u8), 0);
+        }
+    }
+
+    #[test]
+    fn a_descriptor_tells_which_memory_it_is() {
+        let file = MemoryFile::create("card 3", 2 << 20).expect("file");
+        let passed = file.export().expect("descriptor").into_raw_fd();
+        let found = MemoryFile::duplicate(passed).expect("a copy");
+        assert_eq!(found.what().as_deref(), Some("card 3"));
+        assert_eq!((found.inode(), found.bytes()), (file.inode(), 2 << 20));
+        assert!(MemoryFile::duplicate(-1).is_err());
+        let other = File::open("/proc/self/exe").expect("a file").into_raw_fd();
+        assert_eq!(MemoryFile::duplicate(other).expect("a file").what(), None);
+        let folder = File::open("/").expect("a folder").into_raw_fd();
+        assert!(MemoryFile::duplicate(folder).is_err());
+    }
+}
