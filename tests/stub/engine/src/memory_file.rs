@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 const PREFIX: &str = "/memfd:stub-gpu ";
 
@@ -88,6 +88,11 @@ impl MemoryFile {
     pub fn map_at(&self, address: u64, range: &Range<u64>, can_write: bool) -> io::Result<()> {
         let access = libc::PROT_READ | if can_write { libc::PROT_WRITE } else { 0 };
         map_fixed(address, range, access, self.file.as_raw_fd())
+    }
+
+    /// Writes bytes at an offset.
+    pub fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
     }
 
     /// Returns the pages of a range to the system.

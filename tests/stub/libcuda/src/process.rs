@@ -13,11 +13,16 @@ use crate::context::resources::Descriptor;
 use crate::graph::model::Graphs;
 use crate::memory::array::Array;
 use crate::memory::array::mipmap::Mipmap;
+use crate::memory::external::ExternalTable;
 use crate::memory::host::HostTable;
+use crate::memory::ipc::IpcTable;
 use crate::memory::managed::ManagedTable;
+use crate::memory::mapped::Mappings;
 use crate::memory::pool::Pools;
+use crate::memory::shared_runs::SharedRuns;
 use crate::memory::surface::Surface;
 use crate::memory::texture::Texture;
+use crate::memory::vmm::Vmm;
 use crate::module::Module;
 use crate::module::function::Function;
 use crate::module::link::Link;
@@ -56,6 +61,11 @@ pub struct Driver {
     pub arenas: Vec<Mutex<Arena>>,
     pub host: Mutex<HostTable>,
     pub managed: Mutex<ManagedTable>,
+    pub mapped: Mappings,
+    pub vmm: Mutex<Vmm>,
+    pub shared_runs: SharedRuns,
+    pub ipc: Mutex<IpcTable>,
+    pub external: Mutex<ExternalTable>,
     pub pools: Pools,
     pub graphs: Mutex<Graphs>,
     pub captures: Captures,
@@ -233,6 +243,11 @@ impl Driver {
             arenas,
             host: Mutex::default(),
             managed: Mutex::default(),
+            mapped: Mappings::default(),
+            vmm: Mutex::default(),
+            shared_runs: SharedRuns::default(),
+            ipc: Mutex::default(),
+            external: Mutex::default(),
             graphs: Mutex::default(),
             captures: Captures::default(),
             clock: if settings.has_virtual_clock {

@@ -7,7 +7,10 @@ use crate::capture::{calls as captures, hooks as capture};
 use crate::context::{self, green, primary, resources};
 use crate::launch::{self, old as old_launch};
 use crate::memory::array::{self, lines, mipmap};
-use crate::memory::{self, copy, fill, host, managed, pointer, pool, surface, texture, volume};
+use crate::memory::vmm::{addresses, physical, share};
+use crate::memory::{
+    self, copy, external, fill, host, ipc, managed, pointer, pool, surface, texture, volume,
+};
 use crate::module::{self, function, link, occupancy};
 use crate::stream::{self, event};
 use crate::{device, errors, graph, lookup, process};
@@ -113,6 +116,29 @@ table! {
     cuMemRangeGetAttributes => managed::range_attributes;
     cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz => managed::attach;
 
+    // Virtual memory
+    cuMemGetAllocationGranularity => physical::granularity;
+    cuMemCreate => physical::create;
+    cuMemRelease => physical::release;
+    cuMemRetainAllocationHandle => physical::retain;
+    cuMemGetAllocationPropertiesFromHandle => physical::properties;
+    cuMemExportToShareableHandle => share::export;
+    cuMemImportFromShareableHandle => share::import;
+    cuMemAddressReserve => addresses::reserve;
+    cuMemAddressFree => addresses::free;
+    cuMemMap => addresses::map;
+    cuMemUnmap => addresses::unmap;
+    cuMemSetAccess => addresses::set_access;
+    cuMemGetAccess => addresses::get_access;
+
+    // Memory of other processes and other APIs
+    cuIpcGetMemHandle => ipc::get_handle;
+    cuIpcOpenMemHandle | cuIpcOpenMemHandle_v2 => ipc::open;
+    cuIpcCloseMemHandle => ipc::close;
+    cuImportExternalMemory => external::import;
+    cuExternalMemoryGetMappedBuffer => external::buffer;
+    cuDestroyExternalMemory => external::destroy;
+
     // Memory pools
     cuDeviceGetDefaultMemPool => pool::calls::get_default;
     cuDeviceGetMemPool => pool::calls::get_current;
@@ -126,6 +152,10 @@ table! {
     cuMemPoolGetAttribute => pool::calls::get_attribute;
     cuMemPoolSetAttribute => pool::calls::set_attribute;
     cuMemPoolGetAccess => pool::calls::get_access;
+    cuMemPoolExportToShareableHandle => pool::share::export;
+    cuMemPoolImportFromShareableHandle => pool::share::import;
+    cuMemPoolExportPointer => pool::share::export_pointer;
+    cuMemPoolImportPointer => pool::share::import_pointer;
     cuMemPoolSetAccess => pool::calls::set_access;
     cuMemAllocAsync | cuMemAllocAsync_ptsz => pool::calls::alloc;
     cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz => pool::calls::alloc_from;

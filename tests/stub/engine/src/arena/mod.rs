@@ -88,6 +88,17 @@ impl Arena {
         (offset - found.base < found.bytes).then_some(found)
     }
 
+    /// The whole chunks that the allocation at `offset` lies in; small ones share theirs.
+    pub fn run_of(&self, offset: u64) -> Option<std::ops::Range<u64>> {
+        let found = self.find(offset)?;
+        Some(self.runs.range((found.base / CHUNK) as u32))
+    }
+
+    /// Whether anything in these chunks was written to.
+    pub fn is_written(&self, offset: u64) -> bool {
+        self.run_of(offset).is_some_and(|run| self.runs.is_written((run.start / CHUNK) as u32))
+    }
+
     /// Records that the allocation at `offset` was written to.
     pub fn mark_written(&mut self, offset: u64) {
         self.runs.mark_written((offset / CHUNK) as u32);

@@ -175,9 +175,20 @@ impl Runs {
         }
     }
 
+    /// The bytes of the run that starts with this chunk.
+    pub fn range(&self, head: u32) -> Range<u64> {
+        let length = self.chunks[head as usize].length;
+        u64::from(head) * CHUNK..u64::from(head + length) * CHUNK
+    }
+
+    /// Whether the run that starts with this chunk was written to.
+    pub fn is_written(&self, head: u32) -> bool {
+        self.chunks[head as usize].written
+    }
+
     pub fn free(&mut self, head: u32) -> Released {
         let Chunk { length, written, .. } = self.chunks[head as usize];
-        let range = u64::from(head) * CHUNK..u64::from(head + length) * CHUNK;
+        let range = self.range(head);
         self.heads[head as usize / 64] &= !(1 << (head % 64));
         self.chunks[head as usize] = INNER;
         let (mut start, mut end) = (head, head + length);

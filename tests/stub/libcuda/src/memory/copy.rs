@@ -8,6 +8,7 @@ use crate::Answer;
 use crate::boundary::Host;
 use crate::capture::take;
 use crate::context::{current, named};
+use crate::memory::mapped::Place;
 use crate::memory::{array, check, forms};
 use crate::process::{Driver, lock};
 use crate::stream::work::{Direction, Work};
@@ -34,7 +35,7 @@ fn verify(driver: &Driver, address: u64, bytes: u64, side: Side, is_written: boo
     if side == Side::Array {
         return array::check(driver, address, bytes, is_written);
     }
-    let is_device = driver.backing.locate(address).is_some();
+    let is_device = driver.backing.locate(address).is_some() || driver.mapped.contains(address);
     if !is_device && (side == Side::Unified || lock(&driver.host).find(address, bytes).is_some()) {
         return if address == 0 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) };
     }
@@ -53,6 +54,7 @@ pub fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64)
         return Ok(());
     }
     verify_both(driver, to, from, bytes)?;
+    let _bytes_stay = driver.shared_runs.in_use.read();
     // SAFETY: device ranges were checked; host ranges are the caller's promise, as with any driver.
     // The ranges may overlap.
     unsafe { core::ptr::copy(from.0 as *const u8, to.0 as *mut u8, bytes as usize) };
@@ -61,8 +63,12 @@ pub fn transfer(driver: &Driver, to: (u64, Side), from: (u64, Side), bytes: u64)
 
 /// The direction of a copy between host and card; `None` for a copy within either.
 pub fn direction(driver: &Driver, to: (u64, Side), from: (u64, Side)) -> Option<Direction> {
-    let is_on_card =
-        |(address, side)| side != Side::Host && driver.backing.locate(address).is_some();
+    let is_mapped = |address| {
+        driver.mapped.find(address).is_some_and(|found| matches!(found.place, Place::Device(_)))
+    };
+    let is_on_card = |(address, side)| {
+        side != Side::Host && (driver.backing.locate(address).is_some() || is_mapped(address))
+    };
     match (is_on_card(to), is_on_card(from)) {
         (true, false) => Some(Direction::ToDevice),
         (false, true) => Some(Direction::ToHost),

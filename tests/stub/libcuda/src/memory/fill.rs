@@ -64,6 +64,7 @@ pub fn check(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answer {
 fn write<T: Element>(driver: &Driver, rows: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answer {
     each_row(driver, rows, |start, bytes| {
         let count = (bytes / T::BYTES) as usize;
+        let _bytes_stay = driver.shared_runs.in_use.read();
         // SAFETY: the range was checked, and it is aligned.
         let elements = unsafe { core::slice::from_raw_parts_mut(start as *mut T, count) };
         elements.fill(T::of(rows.value));

@@ -2,14 +2,19 @@
 
 pub mod array;
 pub mod copy;
+pub mod external;
 pub mod fill;
 pub mod forms;
 pub mod host;
+pub mod ipc;
 pub mod managed;
+pub mod mapped;
 pub mod pointer;
 pub mod pool;
+pub mod shared_runs;
 pub mod surface;
 pub mod texture;
+pub mod vmm;
 pub mod volume;
 
 use crate::Answer;
@@ -20,12 +25,13 @@ use driver_sys::cuda::*;
 use stub_engine::Refusal;
 use stub_engine::arena::{ALIGNMENT, Arena, Freed};
 use stub_engine::backing::Area;
-use stub_engine::ledger::Kind;
+use stub_engine::ledger::{Kind, ObjectId};
 
 /// The driver's error code for the engine's refusal.
 pub fn refused(refusal: Refusal) -> CUresult {
     match refusal {
         Refusal::OutOfMemory => CUDA_ERROR_OUT_OF_MEMORY,
+        Refusal::Unknown => CUDA_ERROR_INVALID_HANDLE,
         Refusal::Lost => CUDA_ERROR_DEVICE_UNAVAILABLE,
     }
 }
@@ -83,12 +89,22 @@ pub fn free(pointer: u64) -> Answer {
     if pointer == 0 {
         return Ok(());
     }
-    let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let Some((space, offset)) = driver.backing.locate(pointer) else {
+        return free_mapped(driver, pointer);
+    };
     match driver.backing.area_of(space) {
         Area::Pooled => pool::free_allocation(driver, space, offset, None),
         Area::Globals | Area::Arrays => Err(CUDA_ERROR_INVALID_VALUE),
         _ => free_at(driver, space, offset),
     }
+}
+
+/// Frees a pointer to memory of another process or another API.
+pub fn free_mapped(driver: &Driver, pointer: u64) -> Answer {
+    if pool::share::free_imported(driver, pointer) {
+        return Ok(());
+    }
+    external::free_buffer(driver, pointer)
 }
 
 /// Frees an allocation that belongs to a context.
@@ -102,8 +118,21 @@ pub fn free_at(driver: &Driver, space: usize, offset: u64) -> Answer {
     }
     // Before the addresses are free. A program that gets them again knows that the old allocation
     // has ended, and a ledger that still contained its bytes would show a peak that never was.
-    driver.engine.release(driver.backing.card_of(space), kind, bytes);
+    let card = driver.backing.card_of(space);
+    match shared_object(driver, space, offset) {
+        Some(object) => driver.engine.drop_hold(card, object),
+        None => driver.engine.release(card, kind, bytes),
+    }
     unplace_in(driver, &mut arena, space, offset)
+}
+
+/// The shared allocation of the ledger that an allocation with an IPC handle is.
+#[inline]
+fn shared_object(driver: &Driver, space: usize, offset: u64) -> Option<ObjectId> {
+    if !driver.shared_runs.is_used() {
+        return None;
+    }
+    lock(&driver.ipc).forget(driver.backing.pointer(space, offset))
 }
 
 /// Frees the addresses of an allocation.
@@ -117,13 +146,17 @@ fn unplace_in(driver: &Driver, arena: &mut Arena, space: usize, offset: u64) -> 
     let Freed { discard, .. } = arena.free(offset).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if let Some(range) = discard {
         // Under the lock, so that the pages are discarded before the addresses are reused.
-        driver.backing.discard(space, &range);
+        if !shared_runs::end(driver, space, &range) {
+            driver.backing.discard(space, &range);
+        }
     }
     Ok(())
 }
 
 /// Frees everything a context owns.
 pub fn free_all(driver: &Driver, context: &Context) {
+    external::free_all(driver, context);
+    ipc::close_all(driver, context);
     for (space, arena) in driver.arenas.iter().enumerate() {
         let area = driver.backing.area_of(space);
         if area == Area::Pooled {
@@ -183,15 +216,22 @@ fn find_at(driver: &Driver, space: usize, offset: u64) -> Option<Found> {
 pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
     let driver = driver()?;
     current()?;
-    let found = find(driver, pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;
-    base.put_optional(found.base);
-    size.put_optional(found.bytes);
+    let (start, bytes) = if let Some(mapped) = driver.mapped.find(pointer) {
+        (mapped.base, mapped.bytes)
+    } else {
+        let found = find(driver, pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        (found.base, found.bytes)
+    };
+    base.put_optional(start);
+    size.put_optional(bytes);
     Ok(())
 }
 
 /// Checks that `bytes` from a device pointer on are in one allocation, and records a write.
 pub fn check(driver: &Driver, pointer: u64, bytes: u64, is_written: bool) -> Answer {
-    let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let Some((space, offset)) = driver.backing.locate(pointer) else {
+        return driver.mapped.check(pointer, bytes, is_written);
+    };
     match driver.backing.area_of(space) {
         Area::Arrays => return Err(CUDA_ERROR_INVALID_VALUE),
         Area::Pooled => {

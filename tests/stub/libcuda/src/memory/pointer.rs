@@ -4,11 +4,15 @@ use crate::Answer;
 use crate::boundary::{Host, In, Out};
 use crate::context::current;
 use crate::memory;
+use crate::memory::mapped::{FoundMapping, Place, Purpose};
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::sync::atomic::Ordering;
 use stub_engine::backing::Area;
+
+/// `CU_DEVICE_CPU`, a macro in the header.
+const HOST: CUdevice = -1;
 
 /// A pointer that the driver knows.
 struct Known {
@@ -25,9 +29,48 @@ struct Known {
     on_device: u64,
     /// The address for the program's own code; 0 when it cannot read the memory.
     on_host: u64,
+    /// The access that the current context's device has.
+    access: CUmemAccess_flags,
+    handle_types: CUmemAllocationHandleType,
+    /// Whether `cuIpcGetMemHandle` takes it.
+    has_ipc: bool,
+}
+
+/// A pointer to mapped memory. It belongs to the device, and to no context unless it was opened in
+/// one.
+fn mapped(driver: &'static Driver, found: &FoundMapping, pointer: u64) -> Known {
+    let (kind, device) = match found.place {
+        Place::Device(device) => (CU_MEMORYTYPE_DEVICE, device),
+        Place::Host => (CU_MEMORYTYPE_HOST, HOST),
+    };
+    let owner = found.owner.and_then(|owner| driver.contexts.at(owner as usize));
+    let current = current().map(|(_, context, _)| context.device.load(Ordering::Relaxed));
+    Known {
+        kind,
+        is_managed: false,
+        pool: match found.purpose {
+            Purpose::Pool(pool) => pool,
+            _ => 0,
+        },
+        context: owner.map_or(0, |(context, _)| context),
+        device,
+        base: found.base,
+        bytes: found.bytes,
+        on_device: pointer,
+        on_host: if kind == CU_MEMORYTYPE_HOST { pointer } else { 0 },
+        access: current.map_or(0, |device| found.access.get(Place::Device(device))),
+        handle_types: match found.purpose {
+            Purpose::Virtual(handle) => lock(&driver.vmm).handle_types(handle),
+            _ => CU_MEM_HANDLE_TYPE_NONE,
+        },
+        has_ipc: false,
+    }
 }
 
 fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
+    if let Some(found) = driver.mapped.find(pointer) {
+        return Some(mapped(driver, &found, pointer));
+    }
     if let Some(found) = memory::find(driver, pointer) {
         let is_managed = found.area == Area::Managed;
         let (pool, context, device) = if found.area == Area::Pooled {
@@ -47,6 +90,9 @@ fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
             bytes: found.bytes,
             on_device: pointer,
             on_host: if is_managed { pointer } else { 0 },
+            access: CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE,
+            handle_types: CU_MEM_HANDLE_TYPE_NONE,
+            has_ipc: matches!(found.area, Area::Linear | Area::Narrow),
         });
     }
     let found = lock(&driver.host).find(pointer, 1)?;
@@ -61,6 +107,9 @@ fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
         bytes: found.bytes,
         on_device: pointer,
         on_host: pointer,
+        access: CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE,
+        handle_types: CU_MEM_HANDLE_TYPE_NONE,
+        has_ipc: false,
     })
 }
 
@@ -72,6 +121,8 @@ fn put_unknown(data: Out<c_void>, attribute: CUpointer_attribute) -> Answer {
         | CU_POINTER_ATTRIBUTE_HOST_POINTER
         | CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
         | CU_POINTER_ATTRIBUTE_RANGE_SIZE
+        | CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR
+        | CU_POINTER_ATTRIBUTE_MAPPING_SIZE
         | CU_POINTER_ATTRIBUTE_BUFFER_ID
         | CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
         | CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast().put(0u64),
@@ -93,16 +144,20 @@ fn put_known(data: Out<c_void>, attribute: CUpointer_attribute, known: &Known) -
         CU_POINTER_ATTRIBUTE_HOST_POINTER if known.on_host == 0 => Err(CUDA_ERROR_INVALID_VALUE),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => data.cast().put(known.on_host),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast().put(known.device),
-        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => data.cast().put(known.base),
-        CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast().put(known.bytes),
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR | CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => {
+            data.cast().put(known.base)
+        }
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE | CU_POINTER_ATTRIBUTE_MAPPING_SIZE => {
+            data.cast().put(known.bytes)
+        }
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast().put(u64::from(known.handle_types)),
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => data.cast().put(u8::from(known.has_ipc)),
         // The first address identifies an allocation.
         CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast().put(known.base >> 9),
         CU_POINTER_ATTRIBUTE_MAPPED => data.cast().put(1u8),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => data.cast().put(u8::from(known.is_managed)),
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast().put(known.pool),
-        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => {
-            data.cast().put(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE)
-        }
+        CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => data.cast().put(known.access),
         _ => put_unknown(data, attribute),
     }
 }
@@ -151,5 +206,6 @@ pub fn set_attribute(value: Host, attribute: CUpointer_attribute, pointer: u64) 
     if value.0 == 0 || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    memory::find(driver, pointer).map(drop).ok_or(CUDA_ERROR_INVALID_VALUE)
+    let is_known = driver.mapped.find(pointer).is_some() || memory::find(driver, pointer).is_some();
+    if is_known { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }

@@ -16,8 +16,8 @@ use stub_gpu::serve;
 use stub_gpu::testing::is_alone;
 
 /// A server in this process.
-struct Server {
-    node: Arc<Node>,
+pub struct Server {
+    pub node: Arc<Node>,
     options: Options,
 }
 
@@ -27,7 +27,7 @@ impl Server {
         Self::start_at(std::env::temp_dir().join(file))
     }
 
-    fn start_at(socket: PathBuf) -> Self {
+    pub fn start_at(socket: PathBuf) -> Self {
         let options = Options {
             control: socket.with_extension("control"),
             socket,

@@ -1,10 +1,10 @@
 //! The driver functions that create, choose, read and set memory pools, and allocate from them.
 
-use super::{Ahead, Pool, free_allocation, insert};
+use super::{Ahead, Pool, free_allocation, insert, share};
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::capture::hooks;
-use crate::memory;
+use crate::memory::{self, vmm};
 use crate::process::{Driver, driver, handle, lock};
 use crate::stream::{self, Queue};
 use core::ffi::c_void;
@@ -47,7 +47,8 @@ pub fn set_current(device: CUdevice, pool: CUmemoryPool) -> Answer {
     let driver = driver()?;
     driver.card(device)?;
     let found = driver.pools.find(pool)?;
-    if found.ordinal.load(Ordering::Relaxed) != device {
+    let is_imported = found.is_imported.load(Ordering::Relaxed);
+    if found.ordinal.load(Ordering::Relaxed) != device || is_imported {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     driver.pools.current[device as usize].store(pool as usize, Ordering::Relaxed);
@@ -92,7 +93,7 @@ pub fn set_current_at(
     set_current(device_at(location, kind)?, pool)
 }
 
-/// `cuMemPoolCreate`: device memory that stays in this process.
+/// `cuMemPoolCreate`: device memory.
 pub fn create(pool: Out<CUmemoryPool>, properties: In<CUmemPoolProps>) -> Answer {
     let driver = driver()?;
     let properties = properties.get()?;
@@ -102,13 +103,14 @@ pub fn create(pool: Out<CUmemoryPool>, properties: In<CUmemPoolProps>) -> Answer
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let device = device_of(driver, properties.location)?;
-    if properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
+    vmm::share::check_type(properties.handleTypes)?;
     let card = driver.devices[device as usize];
+    let is_exportable = properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    let file = if is_exportable { Some(share::file(driver, card)?) } else { None };
     let created = insert(&driver.pools.all, device, card, false).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Some(made) = driver.pools.all.get(created) {
         made.largest.store(properties.maxSize as u64, Ordering::Relaxed);
+        *lock(&made.file) = file;
     }
     pool.put(handle(created))
 }
@@ -217,7 +219,9 @@ pub fn free(pointer: CUdeviceptr, on: CUstream) -> Answer {
         return Ok(());
     }
     hooks::refuse(driver, queue)?;
-    let (space, offset) = driver.backing.locate(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let Some((space, offset)) = driver.backing.locate(pointer) else {
+        return memory::free_mapped(driver, pointer);
+    };
     match driver.backing.area_of(space) {
         Area::Pooled => free_allocation(driver, space, offset, Some(queue)),
         Area::Globals | Area::Arrays => Err(CUDA_ERROR_INVALID_VALUE),
@@ -247,7 +251,7 @@ pub fn get_attribute(
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT => value.cast().put(layout.used.now),
         CU_MEMPOOL_ATTR_USED_MEM_HIGH => value.cast().put(layout.used.peak),
         CU_MEMPOOL_ATTR_ALLOCATION_TYPE => value.cast().put(CU_MEM_ALLOCATION_TYPE_PINNED),
-        CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES => value.cast().put(CU_MEM_HANDLE_TYPE_NONE),
+        CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES => value.cast().put(found.handle_types()),
         CU_MEMPOOL_ATTR_LOCATION_ID => value.cast().put(found.ordinal.load(Ordering::Relaxed)),
         CU_MEMPOOL_ATTR_LOCATION_TYPE => value.cast().put(CU_MEM_LOCATION_TYPE_DEVICE),
         CU_MEMPOOL_ATTR_MAX_POOL_SIZE => value.cast().put(found.largest.load(Ordering::Relaxed)),

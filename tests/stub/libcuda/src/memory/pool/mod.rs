@@ -9,9 +9,10 @@
 //! order: pool, arena.
 
 pub mod calls;
+pub mod share;
 
 use crate::Answer;
-use crate::memory::{refused, unplace};
+use crate::memory::{refused, shared_runs, unplace};
 use crate::process::{Driver, lock};
 use crate::slab::Slab;
 use crate::stream::Queue;
@@ -19,8 +20,9 @@ use crate::stream::work::{self, Mark};
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use stub_engine::backing::Area;
+use stub_engine::memory_file::MemoryFile;
 use stub_engine::pool::{self as arithmetic, Live, Spot};
 
 /// A memory pool.
@@ -40,6 +42,10 @@ pub struct Pool {
     /// Whether memory may be reused across streams, in the three ways that have attributes.
     reuse: [AtomicI32; 3],
     layout: Mutex<arithmetic::Pool>,
+    /// The bytes of its chunks, if other processes can have them.
+    file: Mutex<Option<Arc<MemoryFile>>>,
+    /// Whether it is a pool of another process.
+    is_imported: AtomicBool,
 }
 
 /// The status of lanes while a pool checks its free ranges: each lane is queried once.
@@ -128,6 +134,8 @@ fn insert(all: &Slab<Pool>, ordinal: i32, card: usize, is_default: bool) -> Opti
             way.store(1, Ordering::Relaxed);
         }
         *lock(&pool.layout) = arithmetic::Pool::default();
+        *lock(&pool.file) = None;
+        pool.is_imported.store(false, Ordering::Relaxed);
     })
 }
 
@@ -143,7 +151,7 @@ impl Pool {
         let space = self.space(driver)?;
         let mut layout = lock(&self.layout);
         // Another thread may have destroyed it since the handle was looked up.
-        if self.is_ending.load(Ordering::Relaxed) {
+        if self.is_ending.load(Ordering::Relaxed) || self.is_imported.load(Ordering::Relaxed) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let mut ahead = Ahead::new(driver);
@@ -177,12 +185,24 @@ impl Pool {
         };
         let room = driver.engine.charge_pool(card, rooms, bytes).map_err(refused)?;
         let mark = self.index.load(Ordering::Relaxed);
-        let chunk = lock(&driver.arenas[space]).allocate(room, mark);
-        let Some(chunk) = chunk else {
+        let Some(chunk) = self.place(driver, space, room, mark) else {
             driver.engine.release_pool(card, bytes, room);
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         };
         Ok(layout.grow(chunk, room))
+    }
+
+    /// Finds addresses for a chunk, and gives them the pool's file if it has one.
+    fn place(&self, driver: &Driver, space: usize, room: u64, mark: u32) -> Option<u64> {
+        let mut arena = lock(&driver.arenas[space]);
+        let chunk = arena.allocate(room, mark)?;
+        if let Some(file) = &*lock(&self.file)
+            && shared_runs::share_new(driver, &mut arena, space, chunk, file).is_err()
+        {
+            arena.free(chunk);
+            return None;
+        }
+        Some(chunk)
     }
 
     /// Releases unused chunks to the card, as long as `keep` bytes stay.
@@ -208,6 +228,7 @@ impl Pool {
         let keep = if is_ending { 0 } else { self.threshold.load(Ordering::Relaxed) };
         self.shrink(driver, &mut layout, keep);
         if is_ending && layout.is_empty() {
+            *lock(&self.file) = None;
             driver.pools.all.remove(handle);
         }
         layout.is_pending()
