@@ -29,6 +29,7 @@
 #include "console_green.h"
 #include "console_launches.h"
 #include "console_memory.h"
+#include "console_virtual.h"
 
 static int run(char **a);
 
@@ -283,7 +284,7 @@ static int run(char **a)
         return signals;
     if (IS("count_threads"))
         return count_threads();
-    return driver_itself(a);
+    return virtual_memory(a);
 }
 
 static void answer(char *line)

@@ -209,6 +209,69 @@ static inline CUmemPoolProps pool_on(CUdevice device)
     };
 }
 
+DRIVER_API CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, int type,
+                                                     unsigned long long flags);
+DRIVER_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
+                                                       unsigned long long flags);
+typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;
+DRIVER_API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr pointer);
+DRIVER_API CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool,
+                                           CUmemPoolPtrExportData *data);
+
+/* Virtual memory. */
+enum { CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct {
+    int type, requestedHandleTypes;
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    unsigned char allocFlags[8];
+} CUmemAllocationProp;
+
+DRIVER_API CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *,
+                                                  int option);
+DRIVER_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                const CUmemAllocationProp *, unsigned long long flags);
+DRIVER_API CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
+DRIVER_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address);
+DRIVER_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *,
+                                                           CUmemGenericAllocationHandle handle);
+DRIVER_API CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                                 int type, unsigned long long flags);
+DRIVER_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                   void *shareable, int type);
+DRIVER_API CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment,
+                                        CUdeviceptr wanted, unsigned long long flags);
+DRIVER_API CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes);
+DRIVER_API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
+                             CUmemGenericAllocationHandle handle, unsigned long long flags);
+DRIVER_API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes);
+DRIVER_API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access,
+                                   size_t count);
+DRIVER_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
+
+/* Memory of other processes and other APIs. */
+enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1, CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1 };
+typedef struct { unsigned char reserved[64]; } CUipcMemHandle;
+typedef struct {
+    int type;
+    union { int fd; void *win32[2]; } handle;
+    unsigned long long size;
+    unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
+typedef struct {
+    unsigned long long offset, size;
+    unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+
+DRIVER_API CUresult cuIpcGetMemHandle(CUipcMemHandle *ipc, CUdeviceptr pointer);
+DRIVER_API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle ipc, unsigned flags);
+DRIVER_API CUresult cuIpcCloseMemHandle(CUdeviceptr pointer);
+DRIVER_API CUresult cuImportExternalMemory(handle *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *);
+DRIVER_API CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, handle memory,
+                                                    const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *);
+DRIVER_API CUresult cuDestroyExternalMemory(handle memory);
+
 /* Streams and events. */
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2 };
