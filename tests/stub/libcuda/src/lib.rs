@@ -15,7 +15,7 @@
 //! | the driver's CUDA version | [`version`] |
 //! | devices, `CUDA_VISIBLE_DEVICES` | [`device`] |
 //! | contexts, primary contexts | [`context`] |
-//! | memory of every kind, copies, fills, pools | [`memory`] |
+//! | memory of every kind, copies, fills, pools, sharing | [`memory`] |
 //! | streams, events, queued work | [`stream`] |
 //! | modules, images, functions, the linker | [`module`] |
 //! | launches | [`launch`] |

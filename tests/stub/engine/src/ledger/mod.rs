@@ -248,7 +248,7 @@ impl Ledger {
     }
 
     /// Plans a fault: the `nth` allocation on `card` from now (1 is the next) is refused, whether
-    /// it is linear, managed or from a pool.
+    /// it is linear, managed, from a pool, physical or external.
     pub fn refuse_nth(&mut self, card: usize, nth: u64) {
         self.cards[card].planned_refusals.push(nth);
     }

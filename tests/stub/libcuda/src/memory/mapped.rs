@@ -150,8 +150,8 @@ impl Mappings {
         })
     }
 
-    /// Checks that all bytes are mapped and accessible, and records a write. They may be in several
-    /// adjacent mappings.
+    /// Checks that all bytes are mapped and accessible, and records a write. In virtual memory they
+    /// may be in several adjacent mappings.
     pub fn check(&self, address: u64, bytes: u64, is_written: bool) -> Answer {
         let needed = if is_written {
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -170,6 +170,10 @@ impl Mappings {
                 at = base + found.bytes;
                 if at >= end {
                     return Some(());
+                }
+                let is_virtual = |found: &Mapped| matches!(found.purpose, Purpose::Virtual(_));
+                if !is_virtual(found) || !table.mappings.get(&at).is_some_and(is_virtual) {
+                    return None;
                 }
             }
         });

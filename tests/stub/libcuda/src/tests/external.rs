@@ -50,6 +50,12 @@ fn external_memory_lives_until_its_buffers_are_freed() {
         ok!(cuMemsetD8_v2(pointer, 7, 100));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(pointer, 7, 101));
         let (_, all) = buffer(memory, 0, 1_000_000);
+        // Adjacent addresses are another buffer, and so another allocation.
+        let (_, whole) = buffer(memory, 0, 4096);
+        let (_, next) = buffer(memory, 0, 4096);
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(whole.min(next), 7, 4097));
+        ok!(cuMemFree_v2(whole));
+        ok!(cuMemFree_v2(next));
         let mut bytes = [0u8; 102];
         ok!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), all + 4999, 102));
         assert_eq!((bytes[0], bytes[1], bytes[100], bytes[101]), (0, 7, 7, 0));
