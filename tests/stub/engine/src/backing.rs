@@ -17,6 +17,9 @@ const SPARE: u64 = 4;
 const ALIGNMENT: u64 = 1 << 30;
 /// Bytes of address space below 4 GiB, all cards together.
 const NARROW: u64 = 1 << 30;
+/// Bytes of address space for allocations of graphs, all cards together: each allocation node keeps
+/// its addresses, although most of them share memory.
+const GRAPHS: u64 = 16 << 40;
 
 /// The use of the addresses of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +36,20 @@ pub enum Area {
     Globals,
     /// Elements of arrays. Programs never see these addresses.
     Arrays,
+    /// Allocations of graphs.
+    Graphs,
 }
 
 /// By number; spaces are numbered by area, then by card.
-const AREAS: [Area; 6] =
-    [Area::Linear, Area::Narrow, Area::Managed, Area::Pooled, Area::Globals, Area::Arrays];
+const AREAS: [Area; 7] = [
+    Area::Linear,
+    Area::Narrow,
+    Area::Managed,
+    Area::Pooled,
+    Area::Globals,
+    Area::Arrays,
+    Area::Graphs,
+];
 
 /// A reservation, one equal part per card.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +83,14 @@ impl Backing {
     pub fn spaces(&self) -> Vec<u64> {
         let stride = |area| match area {
             Area::Narrow => NARROW / self.cards as u64,
+            Area::Graphs => self.graphs_stride(),
             _ => self.wide.stride,
         };
         AREAS.iter().flat_map(|area| vec![stride(*area); self.cards]).collect()
+    }
+
+    fn graphs_stride(&self) -> u64 {
+        (GRAPHS / self.cards as u64).max(self.wide.stride)
     }
 
     /// The number of a space's area, and its card. Linear memory comes first and needs no division:
@@ -101,6 +118,7 @@ impl Backing {
         let Some(other) = number.checked_sub(1) else { return Some(card) };
         let reserved = self.others[other].get_or_init(|| match area {
             Area::Narrow => Reservation::narrow(self.cards),
+            Area::Graphs => Reservation::wide(self.cards, self.graphs_stride()).ok(),
             _ => Reservation::wide(self.cards, self.wide.stride).ok(),
         });
         reserved.map(|_| number * self.cards + card)

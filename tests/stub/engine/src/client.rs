@@ -6,7 +6,7 @@
 
 use crate::counters::Counters;
 use crate::durations::Durations;
-use crate::ledger::{Kind, ObjectId};
+use crate::ledger::{Kind, ObjectId, Walk};
 use crate::profile::Card;
 use crate::promises::Promises;
 use crate::ring::Shared;
@@ -196,6 +196,11 @@ impl Engine for Client {
         let (operation, card) = (Operation::DropHold, card as u32);
         // As in `release`.
         let _ = self.send(&Request { operation, card, rooms: object, ..Request::default() });
+    }
+
+    fn walk_graph(&self, card: usize, walk: Walk) {
+        // As in `release`.
+        let _ = self.send(&Request::of_walk(card as u32, &walk));
     }
 
     fn durations(&self) -> Durations {

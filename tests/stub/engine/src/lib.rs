@@ -18,6 +18,7 @@ pub mod client;
 pub mod clock;
 pub mod counters;
 pub mod durations;
+pub mod graph_pool;
 pub mod health;
 pub mod ledger;
 pub mod local;
@@ -34,7 +35,7 @@ pub mod wire;
 
 use counters::Counters;
 use durations::Durations;
-use ledger::{Kind, ObjectId};
+use ledger::{Kind, ObjectId, Walk};
 use profile::Card;
 use time::{Lane, Mark, Query, Status, Work};
 
@@ -113,6 +114,9 @@ pub trait Engine: Watch {
     fn hold(&self, card: usize, object: ObjectId, bytes: u64) -> Result<(), Refusal>;
     /// Ends a hold of a shared allocation.
     fn drop_hold(&self, card: usize, object: ObjectId);
+    /// Records the allocations and frees of a graph's launch, in memory that the graph memory pool
+    /// has reserved.
+    fn walk_graph(&self, card: usize, walk: Walk);
     /// The kernel durations now in force.
     fn durations(&self) -> Durations;
     /// The number of a kernel's name, for [`Work::Kernel`].

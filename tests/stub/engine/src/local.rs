@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::durations::Durations;
-use crate::ledger::{ClientId, Kind, Ledger, ObjectId};
+use crate::ledger::{ClientId, Kind, Ledger, ObjectId, Walk};
 use crate::profile::{self, Card};
 use crate::settings::Settings;
 use crate::symbols::Library;
@@ -140,6 +140,11 @@ impl Engine for Local {
         let dropped = ledger.drop_hold(self.client, object);
         dropped.expect("the driver drops only what it holds");
         self.used[card].store(ledger.used(card), Relaxed);
+    }
+
+    fn walk_graph(&self, card: usize, walk: Walk) {
+        let walked = self.ledger().walk_graph(self.client, card, &walk);
+        walked.expect("a launch allocates only what the pool has reserved");
     }
 
     fn durations(&self) -> Durations {

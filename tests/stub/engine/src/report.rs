@@ -21,6 +21,7 @@ fn holding(holding: &Holding) -> Value {
         "local": level(holding.local),
         "rounding": level(holding.rounding),
         "occupied": level(holding.occupied),
+        "graphs": level(holding.graphs),
         "allocations": holding.allocations,
     })
 }

@@ -1,5 +1,6 @@
 //! Messages between a client and the server: fixed, small, binary, one reply to each request.
 
+use crate::ledger::Walk;
 use crate::time::{Mark, Progress, Query, Status};
 use std::io::{self, Read};
 use std::mem::{size_of, zeroed};
@@ -42,6 +43,8 @@ pub enum Operation {
     Hold,
     /// Ends a hold of the shared allocation `rooms`.
     DropHold,
+    /// The allocations and frees of a graph's launch: [`Request::of_walk`].
+    WalkGraph,
 }
 
 /// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds,
@@ -124,6 +127,28 @@ impl Request {
         }
     }
 
+    /// [`Operation::WalkGraph`]
+    pub fn of_walk(card: u32, walk: &Walk) -> Self {
+        Self {
+            operation: Operation::WalkGraph,
+            card,
+            amount: walk.rise,
+            rooms: [walk.fall, walk.bytes.cast_unsigned()],
+            now: walk.allocations.cast_unsigned(),
+            ..Self::default()
+        }
+    }
+
+    /// The walk of [`Request::of_walk`].
+    pub fn walk(&self) -> Walk {
+        Walk {
+            rise: self.amount,
+            fall: self.rooms[0],
+            bytes: self.rooms[1].cast_signed(),
+            allocations: self.now.cast_signed(),
+        }
+    }
+
     /// Reads the next request from a stream; the end of the stream is an error of its own kind.
     pub fn read(stream: &mut impl Read) -> io::Result<Self> {
         let mut bytes = [0; REQUEST];
@@ -147,6 +172,7 @@ impl Request {
             13 => Operation::Share,
             14 => Operation::Hold,
             15 => Operation::DropHold,
+            16 => Operation::WalkGraph,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let (rooms, now) = ([long(24), long(32)], long(40));
@@ -352,6 +378,8 @@ mod tests {
             (1, [1 << 40, 7, 8, 9], &b"tail"[..])
         );
         assert!(Request::read(&mut [99u8; REQUEST].as_slice()).is_err());
+        let walk = Walk { rise: 7, fall: 9 << 40, bytes: -5, allocations: -1 };
+        assert_eq!(Request::of_walk(3, &walk).walk(), walk);
         for (event, has_forecast) in [(None, true), (Some(0), false), (Some(1 << 20), true)] {
             let query = Query { mark: Mark::new(7, 9), event, has_forecast };
             assert_eq!(Request::of_query(&query, 5).query(), query);

@@ -127,7 +127,8 @@ impl Node {
             | Operation::ReleasePool
             | Operation::Share
             | Operation::Hold
-            | Operation::DropHold => self.inner().charge(client, card, request)?,
+            | Operation::DropHold
+            | Operation::WalkGraph => self.inner().charge(client, card, request)?,
             Operation::Usage => self.usage(card, request.now),
             Operation::Processes => {
                 return Some(Reply::default().with_tail(&self.processes(card, request.now)));
@@ -264,6 +265,9 @@ impl Inner {
                 };
             }
             Operation::DropHold => self.ledger.drop_hold(client, rooms).ok()?,
+            Operation::WalkGraph => {
+                self.ledger.walk_graph(client, card, &request.walk()).ok()?;
+            }
             _ => return None,
         }
         Some(reply)

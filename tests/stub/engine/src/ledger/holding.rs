@@ -14,18 +14,56 @@ pub enum Kind {
     /// Bytes that the driver takes for a context's stacks, heap and printf buffer beyond what the
     /// context has from the start.
     Local,
+    /// Bytes that a graph memory pool reserves.
+    Graphs,
+}
+
+/// The allocations and frees of a graph's launch in their order, summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// The largest sum of requested bytes on the way, relative to the start.
+    pub rise: u64,
+    /// The smallest one, as a positive number.
+    pub fall: u64,
+    /// Requested bytes at the end, relative to the start.
+    pub bytes: i64,
+    /// Live allocations at the end, relative to the start.
+    pub allocations: i64,
+}
+
+impl Walk {
+    /// Adds an allocation.
+    pub fn allocate(&mut self, bytes: u64) {
+        self.bytes += bytes as i64;
+        self.allocations += 1;
+        self.rise = self.rise.max(self.bytes.max(0) as u64);
+    }
+
+    /// Adds a free.
+    pub fn free(&mut self, bytes: u64) {
+        self.bytes -= bytes as i64;
+        self.allocations -= 1;
+        self.fall = self.fall.max((-self.bytes).max(0) as u64);
+    }
 }
 
 impl Kind {
     /// The kind of this number on the wire.
     pub fn from_wire(number: u32) -> Option<Self> {
-        let kinds = [Self::Requested, Self::Context, Self::Managed, Self::Module, Self::Local];
+        let kinds = [
+            Self::Requested,
+            Self::Context,
+            Self::Managed,
+            Self::Module,
+            Self::Local,
+            Self::Graphs,
+        ];
         kinds.get(number as usize).copied()
     }
 
     /// Whether a program requests these bytes itself.
     pub fn is_requested(self) -> bool {
-        matches!(self, Self::Requested | Self::Managed)
+        matches!(self, Self::Requested | Self::Managed | Self::Graphs)
     }
 }
 
@@ -51,6 +89,12 @@ impl Level {
     pub fn change(&mut self, more: u64, less: u64) {
         self.now = self.now + more - less;
         self.peak = self.peak.max(self.now);
+    }
+
+    /// Changes it by `change`, with `rise` more than now on the way.
+    fn pass(&mut self, rise: u64, change: i64) {
+        self.peak = self.peak.max(self.now + rise);
+        self.now = self.now.saturating_add_signed(change);
     }
 
     /// Sets the peak to the current value.
@@ -80,6 +124,8 @@ pub struct Holding {
     pub rounding: Level,
     /// `requested`, and all that the driver takes: `context`, `modules`, `local` and `rounding`.
     pub occupied: Level,
+    /// Bytes that graph memory pools have reserved, allocated or not.
+    pub graphs: Level,
     /// Live allocations.
     pub allocations: u64,
 }
@@ -108,6 +154,7 @@ impl Holding {
         parts.into_iter().for_each(Level::reset_peak);
         let parts = [&mut self.modules, &mut self.local, &mut self.rounding, &mut self.occupied];
         parts.into_iter().for_each(Level::reset_peak);
+        self.graphs.reset_peak();
     }
 
     /// Whether one charge of these bytes can be released, which has taken `rounding` more.
@@ -123,17 +170,25 @@ impl Holding {
             Kind::Module => bytes <= self.modules.now,
             Kind::Local => bytes <= self.local.now,
             Kind::Managed => bytes <= self.managed && self.allocations > 0,
+            Kind::Graphs => bytes <= self.cached.now.min(self.graphs.now),
         }
     }
 
     #[inline]
     pub(super) fn add(&mut self, kind: Kind, bytes: u64, rounding: u64) {
-        self.occupied.add(bytes + rounding);
+        if kind != Kind::Graphs {
+            self.occupied.add(bytes + rounding);
+        }
         self.rounding.add(rounding);
         match kind {
             Kind::Context => self.context.add(bytes),
             Kind::Module => self.modules.add(bytes),
             Kind::Local => self.local.add(bytes),
+            Kind::Graphs => {
+                self.graphs.add(bytes);
+                self.cached.add(bytes);
+                self.held.add(bytes);
+            }
             Kind::Requested | Kind::Managed => {
                 self.requested.add(bytes);
                 self.held.add(bytes);
@@ -147,12 +202,19 @@ impl Holding {
 
     #[inline]
     pub(super) fn take(&mut self, kind: Kind, bytes: u64, rounding: u64) {
-        self.occupied.now -= bytes + rounding;
+        if kind != Kind::Graphs {
+            self.occupied.now -= bytes + rounding;
+        }
         self.rounding.now -= rounding;
         match kind {
             Kind::Context => self.context.now -= bytes,
             Kind::Module => self.modules.now -= bytes,
             Kind::Local => self.local.now -= bytes,
+            Kind::Graphs => {
+                self.graphs.now -= bytes;
+                self.cached.now -= bytes;
+                self.held.now -= bytes;
+            }
             Kind::Requested | Kind::Managed => {
                 self.requested.now -= bytes;
                 self.held.now -= bytes;
@@ -184,6 +246,21 @@ impl Holding {
         self.allocations -= u64::from(bytes > 0);
     }
 
+    /// Whether the holding has the memory that a walk allocates and frees.
+    pub(super) fn can_walk(&self, walk: &Walk) -> bool {
+        walk.rise <= self.cached.now
+            && walk.fall <= self.requested.now - self.managed
+            && self.allocations.checked_add_signed(walk.allocations).is_some()
+    }
+
+    /// Applies a walk, peaks on the way included.
+    pub(super) fn walk(&mut self, walk: &Walk) {
+        self.requested.pass(walk.rise, walk.bytes);
+        self.occupied.pass(walk.rise, walk.bytes);
+        self.cached.pass(walk.fall, -walk.bytes);
+        self.allocations = self.allocations.saturating_add_signed(walk.allocations);
+    }
+
     /// Subtracts all that `other` holds.
     pub(super) fn take_all(&mut self, other: &Self) {
         self.requested.now -= other.requested.now;
@@ -195,6 +272,7 @@ impl Holding {
         self.local.now -= other.local.now;
         self.rounding.now -= other.rounding.now;
         self.occupied.now -= other.occupied.now;
+        self.graphs.now -= other.graphs.now;
         self.allocations -= other.allocations;
     }
 }

@@ -16,7 +16,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use holding::{Holding, Kind, Level};
+pub use holding::{Holding, Kind, Level, Walk};
 pub use shared::{ObjectId, SharedRecord};
 
 use crate::Refusal;
@@ -204,6 +204,21 @@ impl Ledger {
             return Err(NotHeld);
         }
         self.each(client, card, |holding| holding.take_pooled(bytes, room));
+        Ok(())
+    }
+
+    /// Records the allocations and frees of a graph's launch, in memory that the graph memory pool
+    /// has reserved.
+    pub fn walk_graph(
+        &mut self,
+        client: ClientId,
+        card: usize,
+        walk: &Walk,
+    ) -> Result<(), NotHeld> {
+        if !self.clients[client.0].holdings[card].can_walk(walk) {
+            return Err(NotHeld);
+        }
+        self.each(client, card, |holding| holding.walk(walk));
         Ok(())
     }
 

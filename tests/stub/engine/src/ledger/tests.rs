@@ -211,3 +211,30 @@ fn charged_bytes_can_become_a_shared_allocation() {
     ledger.drop_hold(other, [5, 512]).expect("held");
     assert_eq!(ledger.used(0), 0);
 }
+
+#[test]
+fn a_graphs_launch_moves_cached_bytes_and_leaves_exact_peaks() {
+    let mut ledger = ledger();
+    let client = ledger.attach(1, "");
+    let levels = |ledger: &Ledger| {
+        let Holding { requested, cached, held, graphs, .. } = ledger.groups[0].holdings[0];
+        [requested, cached, held, graphs].map(|level| (level.now, level.peak))
+    };
+    ledger.charge(client, 0, Kind::Graphs, 100).expect("room");
+    assert_eq!(levels(&ledger), [(0, 0), (100, 100), (100, 100), (100, 100)]);
+    let mut walk = Walk::default();
+    walk.allocate(60);
+    walk.allocate(30);
+    walk.free(60);
+    ledger.walk_graph(client, 0, &walk).expect("reserved");
+    assert_eq!(levels(&ledger), [(30, 90), (70, 100), (100, 100), (100, 100)]);
+    assert_eq!(ledger.cards[0].all.allocations, 1);
+    assert_eq!(ledger.release(client, 0, Kind::Graphs, 71), Err(NotHeld));
+    assert_eq!(ledger.walk_graph(client, 0, &Walk { rise: 71, ..walk }), Err(NotHeld));
+    let mut walk = Walk::default();
+    walk.free(30);
+    ledger.walk_graph(client, 0, &walk).expect("live");
+    assert_eq!(ledger.walk_graph(client, 0, &walk), Err(NotHeld));
+    ledger.release(client, 0, Kind::Graphs, 100).expect("all of it");
+    assert_eq!(levels(&ledger), [(0, 90), (0, 100), (0, 100), (0, 100)]);
+}

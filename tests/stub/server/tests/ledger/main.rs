@@ -12,12 +12,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use stub_engine::client::Client;
 use stub_engine::clock::{Clock, RealClock};
-use stub_engine::ledger::Kind;
+use stub_engine::ledger::{Kind, Walk};
 use stub_engine::symbols::Library;
 use stub_engine::{Engine, Watch};
 
 /// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM
-/// BYTES`, `unpool BYTES ROOM`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now),
+/// BYTES`, `unpool BYTES ROOM`, `graph ROOM BYTES`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now),
 /// `status AT`, `wait`, `flood`: see [`time`].
 #[test]
 fn client() {
@@ -49,6 +49,13 @@ fn client() {
             "unpool" => {
                 client.release_pool(0, number(1), number(2));
                 println!("answer 1");
+            }
+            "graph" => {
+                let granted = client.charge(0, Kind::Graphs, number(1)).is_ok();
+                let mut walk = Walk::default();
+                walk.allocate(number(2));
+                client.walk_graph(0, walk);
+                println!("answer {}", u64::from(granted));
             }
             "fork" => {
                 // SAFETY: the child only waits to be killed.
@@ -308,9 +315,31 @@ fn pool_and_managed_memory_of_a_killed_process_is_released_after_the_delay() {
 }
 
 #[test]
+fn graph_memory_of_a_killed_process_is_released() {
+    let server = Server::start("graphs", &["--cards", "t4"]);
+    let mut client = server.client("a");
+    assert_eq!(client.does(&format!("graph {} 7", 2 * MIB)), [1]);
+    let held = server.card(&client);
+    assert_eq!(held["graphs"], json!({"now": 2 * MIB, "peak": 2 * MIB}));
+    assert_eq!(
+        (&held["requested"]["now"], &held["cached"]["now"]),
+        (&json!(7), &json!(2 * MIB - 7))
+    );
+    let pid = client.process.id();
+    client.kill();
+    let freed = wait_for("the bytes", || {
+        let ledger = server.ledger();
+        let row = row(&ledger, pid);
+        (row["state"] == "freed").then(|| row["cards"][0].clone())
+    });
+    assert_eq!(freed["graphs"], json!({"now": 0, "peak": 2 * MIB}));
+}
+
+#[test]
 fn a_pool_that_releases_too_much_loses_its_connection() {
     let server = Server::start("overdrawn-pool", &["--cards", "t4"]);
-    for wrong in ["unpool 8 0", "unpool 0 2097152", "unpool 7 2097153", "pool 0 2097146"] {
+    let unpools = ["unpool 8 0", "unpool 0 2097152", "unpool 7 2097153"];
+    for wrong in unpools.into_iter().chain(["pool 0 2097146", "graph 2097152 4194298"]) {
         let mut client = server.client("");
         assert_eq!(client.does("pool 2097152 7"), [2 * MIB]);
         client.does(wrong);
