@@ -14,6 +14,7 @@ use crate::graph::model::Graphs;
 use crate::memory::array::Array;
 use crate::memory::array::mipmap::Mipmap;
 use crate::memory::external::ExternalTable;
+use crate::memory::graph_pool::GraphMemory;
 use crate::memory::host::HostTable;
 use crate::memory::ipc::IpcTable;
 use crate::memory::managed::ManagedTable;
@@ -67,6 +68,7 @@ pub struct Driver {
     pub ipc: Mutex<IpcTable>,
     pub external: Mutex<ExternalTable>,
     pub pools: Pools,
+    pub graph_memory: GraphMemory,
     pub graphs: Mutex<Graphs>,
     pub captures: Captures,
     pub clock: Box<dyn Clock>,
@@ -237,6 +239,7 @@ impl Driver {
             engine,
             counters: engine.counters(),
             pools: Pools::new(&devices),
+            graph_memory: GraphMemory::new(devices.len()),
             primaries: devices.iter().map(|_| Mutex::default()).collect(),
             devices,
             backing,

@@ -9,7 +9,8 @@ use crate::launch::{self, old as old_launch};
 use crate::memory::array::{self, lines, mipmap};
 use crate::memory::vmm::{addresses, physical, share};
 use crate::memory::{
-    self, copy, external, fill, host, ipc, managed, pointer, pool, surface, texture, volume,
+    self, copy, external, fill, graph_pool, host, ipc, managed, pointer, pool, surface, texture,
+    volume,
 };
 use crate::module::{self, function, link, occupancy};
 use crate::stream::{self, event};
@@ -356,6 +357,13 @@ table! {
     cuGraphAddEventWaitNode => graph::nodes::add_wait;
     cuGraphEventWaitNodeGetEvent => graph::nodes::get_wait;
     cuGraphEventWaitNodeSetEvent => graph::nodes::set_wait;
+    cuGraphAddMemAllocNode => graph::memory::add_allocation;
+    cuGraphMemAllocNodeGetParams => graph::memory::get_allocation;
+    cuGraphAddMemFreeNode => graph::memory::add_free;
+    cuGraphMemFreeNodeGetParams => graph::memory::get_free;
+    cuDeviceGraphMemTrim => graph_pool::trim;
+    cuDeviceGetGraphMemAttribute => graph_pool::get_attribute;
+    cuDeviceSetGraphMemAttribute => graph_pool::set_attribute;
     cuGraphAddNode => graph::nodes::add_any;
     cuGraphAddNode_v2 | cuGraphAddNode_v3 => graph::nodes::add_any_v2;
     cuGraphNodeGetParams => graph::nodes::get_any;

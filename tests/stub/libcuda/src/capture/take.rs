@@ -10,11 +10,13 @@ use crate::graph::exec::{Exec, Step};
 use crate::graph::model::{Edge, Graphs};
 use crate::graph::task::{self, Kernel, Task};
 use crate::launch::Shape;
+use crate::memory::graph_pool::Allocation;
 use crate::process::{Driver, handle, lock};
 use crate::stream::{self, Queue};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Takes any work.
 #[inline]
@@ -90,6 +92,26 @@ pub fn kernel(
     })
 }
 
+/// Takes an allocation from a pool; returns its address.
+pub fn allocation(
+    driver: &Driver,
+    queue: Queue,
+    new: impl FnOnce() -> Answer<Arc<Allocation>>,
+) -> Answer<Option<u64>> {
+    let mut address = None;
+    work(driver, queue, || {
+        let made = new()?;
+        address = Some(made.address);
+        Ok(Task::Allocate(made))
+    })?;
+    Ok(address)
+}
+
+/// Takes the free of memory, which must be a graph's.
+pub fn free(driver: &Driver, queue: Queue, address: u64) -> Answer<bool> {
+    work(driver, queue, || task::free(driver, address))
+}
+
 /// Takes a copy.
 pub fn copy(driver: &Driver, queue: Queue, volume: impl FnOnce() -> CUDA_MEMCPY3D) -> Answer<bool> {
     work(driver, queue, || task::copy(driver, volume(), handle(queue.context().1)))
@@ -107,6 +129,9 @@ pub fn graph(driver: &Driver, queue: Queue, exec: &Exec) -> Answer<bool> {
 
 /// Creates a graph of the same steps, for a node.
 fn copied(graphs: &mut Graphs, steps: &[Step]) -> Answer<Task> {
+    if steps.iter().any(|step| step.task.is_memory()) {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let child = graphs.create();
     let mut made: Vec<usize> = Vec::with_capacity(steps.len());
     for step in steps {

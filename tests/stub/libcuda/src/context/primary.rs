@@ -3,7 +3,7 @@
 use crate::Answer;
 use crate::boundary::Out;
 use crate::context;
-use crate::memory::pool;
+use crate::memory::{graph_pool, pool};
 use crate::process::{Driver, driver, handle, lock};
 use driver_sys::cuda::*;
 use std::sync::MutexGuard;
@@ -65,6 +65,7 @@ pub fn reset(device: CUdevice) -> Answer {
     primary.retained = 0;
     end(driver, &primary);
     pool::empty_default(driver, device);
+    graph_pool::empty(driver, device);
     Ok(())
 }
 

@@ -102,6 +102,7 @@ pub fn set_wait(exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> Answer 
 pub fn set_any(exec: CUgraphExec, node: CUgraphNode, described: In<CUgraphNodeParams>) -> Answer {
     let mut child = None;
     let result = replace(exec, node, || match params::read(driver()?, &described.get()?)? {
+        NewNode::Task(task) if task.is_memory() => Err(CUDA_ERROR_NOT_SUPPORTED),
         NewNode::Task(task) => Ok(*task),
         NewNode::Copied(graph) | NewNode::Moved(graph) => {
             child = Some(graph);

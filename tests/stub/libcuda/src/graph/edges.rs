@@ -220,7 +220,7 @@ pub fn add(graph: CUgraph, from: In<CUgraphNode>, to: In<CUgraphNode>, count: us
     add_v2(graph, from, to, In::of(core::ptr::null()), count)
 }
 
-/// `cuGraphRemoveDependencies_v2`
+/// `cuGraphRemoveDependencies_v2`: not in a graph that allocates.
 pub fn remove_v2(
     graph: CUgraph,
     from: In<CUgraphNode>,
@@ -230,7 +230,9 @@ pub fn remove_v2(
 ) -> Answer {
     driver()?;
     with(|graphs| {
-        graphs.graph(graph as usize)?;
+        if graphs.graph(graph as usize)?.has_memory {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
         for (from, to, edge) in pairs(from, to, edges, count)? {
             graphs.disconnect(graph as usize, from, to, edge)?;
         }

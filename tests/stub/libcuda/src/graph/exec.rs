@@ -4,14 +4,16 @@
 //! come before the step of its node. Each step belongs to a branch; the steps of a branch run one
 //! after the other.
 
+use super::memory;
 use super::model::Graphs;
 use super::objects::Destructors;
-use super::run::Running;
+use super::run::{self, Running};
 use super::task::Task;
 use super::with;
 use crate::Answer;
 use crate::boundary::{Out, Text};
 use crate::context::Context;
+use crate::memory::graph_pool::Footprint;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_char;
 use driver_sys::cuda::*;
@@ -45,10 +47,11 @@ pub struct Exec {
 pub struct State {
     pub steps: Vec<Step>,
     pub running: Running,
+    pub memory: Footprint,
 }
 
 /// Why a graph cannot be executed: the error, its kind, and a node that causes it.
-type Fault = (CUresult, CUgraphInstantiateResult, usize);
+pub type Fault = (CUresult, CUgraphInstantiateResult, usize);
 
 /// The steps of a graph; the error names a node of a circle.
 pub fn plan(graphs: &Graphs, graph: usize) -> Result<Vec<Step>, Fault> {
@@ -152,7 +155,7 @@ pub fn leave_all(driver: &Driver, context: &Context, own_handle: usize) {
     }
 }
 
-/// Flags without effect here: no node allocates or frees, and the engine has no priorities.
+/// Frees on launch; node priorities have no effect, because the engine has none.
 const KNOWN_FLAGS: u64 = (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
     | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) as u64;
 /// Kernels compute nothing, so no kernel can launch a graph.
@@ -166,18 +169,23 @@ fn make(graph: CUgraph, flags: u64) -> Result<usize, Fault> {
     if flags & DEVICE_LAUNCH != 0 {
         return Err(plainly(CUDA_ERROR_NOT_SUPPORTED));
     }
-    let graphs = &driver().map_err(plainly)?.graphs;
-    let mut graphs = lock(graphs);
+    let driver = driver().map_err(plainly)?;
+    let mut graphs = lock(&driver.graphs);
     let found = graphs.graph(graph as usize).map_err(plainly)?;
-    if found.captures > 0 {
+    let is_taken = found.has_memory && graphs.execs.contains_key(&found.executable);
+    if found.captures > 0 || is_taken {
         return Err(plainly(CUDA_ERROR_INVALID_VALUE));
     }
     let objects = found.objects.clone();
     let steps = plan(&graphs, graph as usize)?;
+    let parts = memory::parts(&steps)?;
+    let frees_first = flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+    let memory = Footprint::new(driver, parts, frees_first);
     graphs.objects.retain_all(&objects);
     let (made, id) = (graphs.new_handle(), graphs.new_id());
-    let state = Mutex::new(State { running: Running::new(&steps), steps });
+    let state = Mutex::new(State { running: Running::new(&steps), steps, memory });
     graphs.execs.insert(made, Arc::new(Exec { id, flags, objects, state }));
+    graphs.graph_mut(graph as usize).map_err(plainly)?.executable = made;
     Ok(made)
 }
 
@@ -212,6 +220,24 @@ pub fn instantiate(
     result.map_err(|(error, ..)| error)
 }
 
+/// Instantiates a graph, and uploads it on a stream if the flags say so.
+fn instantiate_and_upload(
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    params: &CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> Result<(), Fault> {
+    let upload = u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+    instantiate_into(exec, graph, params.flags & !upload)?;
+    if params.flags & upload != 0 {
+        let made = exec.read().unwrap_or_default();
+        if let Err(error) = run::upload(made, params.hUploadStream) {
+            let _ = destroy(made);
+            return Err((error, CUDA_GRAPH_INSTANTIATE_ERROR, 0));
+        }
+    }
+    Ok(())
+}
+
 /// `cuGraphInstantiateWithParams`
 pub fn instantiate_with_params(
     exec: Out<CUgraphExec>,
@@ -220,8 +246,7 @@ pub fn instantiate_with_params(
 ) -> Answer {
     driver()?;
     let mut updated = params.read()?;
-    let upload = u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-    let result = instantiate_into(exec, graph, updated.flags & !upload);
+    let result = instantiate_and_upload(exec, graph, &updated);
     (updated.result_out, updated.hErrNode_out) = match result {
         Ok(()) => (CUDA_GRAPH_INSTANTIATE_SUCCESS, handle(0)),
         Err((_, kind, node)) => (kind, handle(node)),

@@ -3,13 +3,14 @@
 //! A graph ([`model`]) is built node by node ([`nodes`], [`edges`]), or recorded by
 //! [`crate::capture`]. Instantiation ([`exec`]) makes a list of steps, each after its dependencies.
 //! A launch ([`run`]) submits them to the engine, with branches in parallel. [`task`] has the work
-//! of a node. For an invalid graph, node or executable graph functions return
+//! of a node; [`memory`] is about those that allocate and free. For an invalid graph, node or executable graph functions return
 //! `CUDA_ERROR_INVALID_VALUE`, the only error that their documentation has for it.
 
 pub mod change;
 pub mod dot;
 pub mod edges;
 pub mod exec;
+pub mod memory;
 pub mod model;
 pub mod nodes;
 pub mod objects;
@@ -104,11 +105,12 @@ pub fn node_type(node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Answer {
     with(|graphs| kind.put(graphs.node(node as usize)?.task.kind()))
 }
 
-/// `cuGraphDestroyNode`: not while a capture adds to its graph.
+/// `cuGraphDestroyNode`: not while a capture adds to its graph, nor in a graph that allocates.
 pub fn destroy_node(node: CUgraphNode) -> Answer {
     let due = with(|graphs| {
         let (graph, _) = graphs.locate(node as usize)?;
-        if graphs.graph(graph)?.captures > 0 {
+        let graph = graphs.graph(graph)?;
+        if graph.captures > 0 || graph.has_memory {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         graphs.remove(node as usize)

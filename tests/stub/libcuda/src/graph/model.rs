@@ -9,7 +9,7 @@ use super::exec::Exec;
 use super::objects::{Destructors, Objects};
 use super::task::Task;
 use crate::Answer;
-use driver_sys::cuda::{CUDA_ERROR_INVALID_VALUE, CUgraphEdgeData};
+use driver_sys::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUgraphEdgeData};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -79,6 +79,10 @@ pub struct Graph {
     pub original: Option<u32>,
     /// Whether it belongs to a node of another graph.
     pub is_child: bool,
+    /// Whether it has allocation or free nodes. It then cannot be cloned, nor lose nodes or edges.
+    pub has_memory: bool,
+    /// The handle of its last executable graph, which may be destroyed.
+    pub executable: usize,
     /// The number of captures that add to it now.
     pub captures: u32,
     /// User objects, and the number of references to each that it holds.
@@ -134,6 +138,8 @@ impl Graphs {
                 next: 0,
                 original: None,
                 is_child: false,
+                has_memory: false,
+                executable: 0,
                 captures: 0,
                 objects: BTreeMap::new(),
             },
@@ -181,6 +187,7 @@ impl Graphs {
             }
             links.push(Link { node, edge: *edge });
         }
+        self.admit(graph, &task)?;
         let handle = self.new_handle();
         let found = self.graph_mut(graph)?;
         let id = found.next;
@@ -263,6 +270,9 @@ impl Graphs {
     /// A copy of a graph, and of its child graphs.
     pub fn duplicate(&mut self, graph: usize) -> Answer<usize> {
         let source = self.graph(graph)?;
+        if source.has_memory {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
         let (original, next, objects) = (source.id, source.next, source.objects.clone());
         let nodes: Vec<_> = source
             .nodes

@@ -19,7 +19,7 @@ pub fn behind(
     (0..count).map(|index| Ok((nodes.get_at(index)? as usize, edge(index)?))).collect()
 }
 
-fn add_behind(
+pub fn add_behind(
     node: Out<CUgraphNode>,
     graph: CUgraph,
     after: &[Behind],
@@ -46,7 +46,7 @@ fn add_behind(
 }
 
 /// Adds a node with plain edges.
-fn add(
+pub fn add(
     node: Out<CUgraphNode>,
     graph: CUgraph,
     after: In<CUgraphNode>,
@@ -59,7 +59,7 @@ fn add(
 }
 
 /// Reads the work of a node.
-fn read<T>(node: CUgraphNode, pick: impl FnOnce(&Task) -> Option<T>, out: Out<T>) -> Answer {
+pub fn read<T>(node: CUgraphNode, pick: impl FnOnce(&Task) -> Option<T>, out: Out<T>) -> Answer {
     with(|graphs| {
         let found = pick(&graphs.node(node as usize)?.task).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         out.put(found)
@@ -293,7 +293,7 @@ pub fn add_any(
     graph: CUgraph,
     after: In<CUgraphNode>,
     count: usize,
-    described: In<CUgraphNodeParams>,
+    described: Out<CUgraphNodeParams>,
 ) -> Answer {
     add_any_v2(node, graph, after, In::of(core::ptr::null()), count, described)
 }
@@ -305,11 +305,22 @@ pub fn add_any_v2(
     after: In<CUgraphNode>,
     edges: In<CUgraphEdgeData>,
     count: usize,
-    described: In<CUgraphNodeParams>,
+    described: Out<CUgraphNodeParams>,
 ) -> Answer {
     let driver = driver()?;
     let after = behind(after, edges, count)?;
-    add_behind(node, graph, &after, || params::read(driver, &described.get()?))
+    let mut address = None;
+    add_behind(node, graph, &after, || {
+        let new = params::read(driver, &described.read()?)?;
+        address = new.address();
+        Ok(new)
+    })?;
+    if let Some(address) = address {
+        let mut params = described.read()?;
+        params.unnamed2.alloc.dptr = address;
+        described.put(params)?;
+    }
+    Ok(())
 }
 
 /// `cuGraphNodeGetParams`
@@ -317,11 +328,12 @@ pub fn get_any(node: CUgraphNode, out: Out<CUgraphNodeParams>) -> Answer {
     read(node, |task| Some(params::write(task)), out)
 }
 
-/// `cuGraphNodeSetParams`, `cuGraphNodeSetParams_v2`: a child graph's nodes are changed one by one.
+/// `cuGraphNodeSetParams`, `cuGraphNodeSetParams_v2`: a child graph's nodes are changed one by one,
+/// and nodes that allocate or free cannot change.
 pub fn set_any(node: CUgraphNode, described: In<CUgraphNodeParams>) -> Answer {
     replace(node, || match params::read(driver()?, &described.get()?)? {
-        NewNode::Task(task) => Ok(*task),
-        NewNode::Copied(_) | NewNode::Moved(_) => Err(CUDA_ERROR_NOT_SUPPORTED),
+        NewNode::Task(task) if !task.is_memory() => Ok(*task),
+        _ => Err(CUDA_ERROR_NOT_SUPPORTED),
     })
 }
 

@@ -3,6 +3,7 @@
 //! `CUgraphNodeParams` is a tagged union; older functions have a structure for each type, in up to
 //! three versions.
 
+use super::memory;
 use super::model::Graphs;
 use super::task::{self, Kernel, Task};
 use crate::Answer;
@@ -17,6 +18,19 @@ pub enum NewNode {
     Copied(usize),
     /// The graph itself, which then belongs to the node.
     Moved(usize),
+}
+
+impl NewNode {
+    /// The address of what it allocates.
+    pub fn address(&self) -> Option<u64> {
+        match self {
+            Self::Task(task) => match &**task {
+                Task::Allocate(made) => Some(made.address),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 impl From<Task> for NewNode {
@@ -118,6 +132,8 @@ pub fn read(driver: &'static Driver, params: &CUgraphNodeParams) -> Answer<NewNo
             CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
                 Task::Record(event(driver, union.eventRecord.event)?)
             }
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => memory::allocation(driver, &union.alloc)?,
+            CU_GRAPH_NODE_TYPE_MEM_FREE => task::free(driver, union.free.dptr)?,
             CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL..=CU_GRAPH_NODE_TYPE_FABRIC_CPY_BATCH => {
                 return Err(CUDA_ERROR_NOT_SUPPORTED);
             }
@@ -161,6 +177,8 @@ pub fn write(task: &Task) -> CUgraphNodeParams {
         Task::Empty => {}
         Task::Wait(event) => union.eventWait.event = *event,
         Task::Record(event) => union.eventRecord.event = *event,
+        Task::Allocate(made) => union.alloc = memory::describe(made),
+        Task::Free(freed) => union.free.dptr = freed.address,
     }
     params
 }
@@ -180,10 +198,13 @@ impl Graphs {
     /// The work of a new node of `graph`, with the child graph that belongs to it.
     pub fn grant(&mut self, graph: usize, new: NewNode) -> Answer<Task> {
         match new {
-            NewNode::Task(task) => Ok(*task),
+            NewNode::Task(task) => self.admit(graph, &task).map(|()| *task),
             NewNode::Copied(child) => self.adopt(child),
             NewNode::Moved(child) => {
                 let found = self.graph(child)?;
+                if found.has_memory {
+                    return Err(CUDA_ERROR_NOT_SUPPORTED);
+                }
                 if found.is_child || found.captures > 0 || self.contains(child, graph) {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }

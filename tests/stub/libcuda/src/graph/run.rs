@@ -141,7 +141,8 @@ impl Launch<'_> {
                 }
                 Ok(Mark::NONE)
             }
-            Task::Child(_) | Task::Empty => Ok(Mark::NONE),
+            // Memory is allocated and freed when the launch ends.
+            Task::Child(_) | Task::Empty | Task::Allocate(_) | Task::Free(_) => Ok(Mark::NONE),
             Task::Wait(event) => match event::mark(self.driver, *event)? {
                 mark if mark.is_none() => Ok(mark),
                 mark => Ok(self.submit(step, behind, Work::Wait(mark))),
@@ -204,8 +205,12 @@ impl State {
         before.retain(|mark| !mark.is_none());
         let done = Vec::with_capacity(self.steps.len());
         let mut launch = Launch { driver, running: &self.running, contexts, before, done };
-        for (step, kernel) in self.steps.iter().zip(&kernels) {
-            launch.step(step, kernel.as_ref())?;
+        self.memory.begin(driver, queue)?;
+        let mut steps = self.steps.iter().zip(&kernels);
+        let result = steps.try_for_each(|(step, kernel)| launch.step(step, kernel.as_ref()));
+        if result.is_err() {
+            self.memory.end(driver, queue, false);
+            return result;
         }
         let ends = ends(&self.steps, &launch.done);
         for mark in ends.values() {
@@ -214,6 +219,7 @@ impl State {
         if !ends.is_empty() {
             self.running.ends = ends.into_values().collect();
         }
+        self.memory.end(driver, queue, true);
         Ok(())
     }
 }
@@ -228,8 +234,9 @@ pub fn launch(exec: CUgraphExec, on: CUstream) -> Answer {
     lock(&exec.state).launch(driver, queue)
 }
 
-/// `cuGraphUpload`: does nothing and takes no time.
+/// `cuGraphUpload`: maps the graph's memory, and takes no time.
 pub fn upload(exec: CUgraphExec, on: CUstream) -> Answer {
-    stream::check(on)?;
-    exec::find(exec).map(drop)
+    let (driver, queue) = stream::resolve(on)?;
+    let exec = exec::find(exec)?;
+    lock(&exec.state).memory.map(driver, queue)
 }

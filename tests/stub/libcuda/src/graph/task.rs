@@ -3,6 +3,7 @@
 //! A kernel belongs to its module's context; a kernel of a library belongs to the context that is
 //! named or current.
 
+use crate::memory::graph_pool::Allocation;
 use crate::process::{Driver, handle};
 use crate::{
     Answer, context, launch,
@@ -11,6 +12,7 @@ use crate::{
 };
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The parameters of a kernel node.
@@ -36,6 +38,10 @@ pub enum Task {
     Empty,
     Wait(CUevent),
     Record(CUevent),
+    /// Makes an allocation.
+    Allocate(Arc<Allocation>),
+    /// Frees it.
+    Free(Arc<Allocation>),
 }
 
 // SAFETY: the addresses in it are the program's; code that uses them checks them first or has the
@@ -112,7 +118,17 @@ pub fn host(call: CUDA_HOST_NODE_PARAMS) -> Answer<Task> {
     if call.r#fn.is_none() { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(Task::Host(call)) }
 }
 
+/// The free of an allocation of a graph.
+pub fn free(driver: &Driver, address: u64) -> Answer<Task> {
+    driver.graph_memory.find(address).map(Task::Free).ok_or(CUDA_ERROR_INVALID_VALUE)
+}
+
 impl Task {
+    /// Whether it allocates or frees.
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Self::Allocate(_) | Self::Free(_))
+    }
+
     /// The header's number for its type.
     pub fn kind(&self) -> CUgraphNodeType {
         match self {
@@ -124,6 +140,8 @@ impl Task {
             Self::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
             Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
             Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+            Self::Allocate(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Self::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
         }
     }
 

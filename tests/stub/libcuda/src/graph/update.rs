@@ -47,6 +47,9 @@ fn take_over(exec: &Exec, graph: usize) -> Result<(), Mismatch> {
     let plan = with(|graphs| exec::plan(graphs, graph).map_err(|(error, ..)| error));
     let new = plan.map_err(|_| Mismatch::of(CU_GRAPH_EXEC_UPDATE_ERROR, 0))?;
     let mut state = lock(&exec.state);
+    if let Some(step) = new.iter().find(|step| step.task.is_memory()) {
+        return Err(Mismatch::of(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, step.node));
+    }
     compare(&state.steps, &new)?;
     for (old, new) in state.steps.iter_mut().zip(new) {
         old.task = new.task;

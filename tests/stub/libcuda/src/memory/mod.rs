@@ -5,6 +5,7 @@ pub mod copy;
 pub mod external;
 pub mod fill;
 pub mod forms;
+pub mod graph_pool;
 pub mod host;
 pub mod ipc;
 pub mod managed;
@@ -83,7 +84,7 @@ fn alloc_in(driver: &Driver, context: &Context, space: usize, bytes: u64) -> Ans
     Ok(driver.backing.pointer(space, offset))
 }
 
-/// `cuMemFree`: also for memory from a pool; the program guarantees that nothing uses it any more.
+/// `cuMemFree`: also for memory from a pool or of a graph; the program guarantees that nothing uses it any more.
 pub fn free(pointer: u64) -> Answer {
     let (driver, ..) = current()?;
     if pointer == 0 {
@@ -94,6 +95,7 @@ pub fn free(pointer: u64) -> Answer {
     };
     match driver.backing.area_of(space) {
         Area::Pooled => pool::free_allocation(driver, space, offset, None),
+        Area::Graphs => graph_pool::free(driver, pointer, None),
         Area::Globals | Area::Arrays => Err(CUDA_ERROR_INVALID_VALUE),
         _ => free_at(driver, space, offset),
     }
@@ -159,7 +161,7 @@ pub fn free_all(driver: &Driver, context: &Context) {
     ipc::close_all(driver, context);
     for (space, arena) in driver.arenas.iter().enumerate() {
         let area = driver.backing.area_of(space);
-        if area == Area::Pooled {
+        if matches!(area, Area::Pooled | Area::Graphs) {
             continue;
         }
         let owned = lock(arena).owned_by(context.index());
@@ -191,7 +193,8 @@ pub struct Found {
     pub bytes: u64,
     /// Its kind.
     pub area: Area,
-    /// The owner number of its context or, in [`Area::Pooled`], of its pool.
+    /// The owner number of its context; in [`Area::Pooled`], of its pool; in [`Area::Graphs`], the
+    /// ordinal of its device.
     pub owner: u32,
 }
 

@@ -20,7 +20,7 @@ struct Known {
     is_managed: bool,
     /// 0 outside pools.
     pool: usize,
-    /// 0 for memory from a pool, which belongs to none.
+    /// 0 for memory from a pool or of a graph, which belongs to none.
     context: usize,
     device: i32,
     base: u64,
@@ -73,12 +73,16 @@ fn find(driver: &'static Driver, pointer: u64) -> Option<Known> {
     }
     if let Some(found) = memory::find(driver, pointer) {
         let is_managed = found.area == Area::Managed;
-        let (pool, context, device) = if found.area == Area::Pooled {
-            let (pool, device) = driver.pools.of(found.owner)?;
-            (pool, 0, device)
-        } else {
-            let (context, owner) = driver.contexts.at(found.owner as usize)?;
-            (0, context, owner.device.load(Ordering::Relaxed))
+        let (pool, context, device) = match found.area {
+            Area::Pooled => {
+                let (pool, device) = driver.pools.of(found.owner)?;
+                (pool, 0, device)
+            }
+            Area::Graphs => (0, 0, found.owner.cast_signed()),
+            _ => {
+                let (context, owner) = driver.contexts.at(found.owner as usize)?;
+                (0, context, owner.device.load(Ordering::Relaxed))
+            }
         };
         return Some(Known {
             kind: CU_MEMORYTYPE_DEVICE,

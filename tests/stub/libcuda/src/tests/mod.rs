@@ -10,6 +10,8 @@ mod driver_memory;
 mod external;
 mod fork;
 mod graph_launches;
+mod graph_memory;
+mod graph_pool;
 mod graph_time;
 mod graphs;
 mod green;

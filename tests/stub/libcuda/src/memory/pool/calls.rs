@@ -3,7 +3,8 @@
 use super::{Ahead, Pool, free_allocation, insert, share};
 use crate::Answer;
 use crate::boundary::{In, Out};
-use crate::capture::hooks;
+use crate::capture::take;
+use crate::memory::graph_pool::{self, Allocation};
 use crate::memory::{self, vmm};
 use crate::process::{Driver, driver, handle, lock};
 use crate::stream::{self, Queue};
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use stub_engine::backing::Area;
 
 /// The device of a location, which must be a device.
-fn device_of(driver: &Driver, location: CUmemLocation) -> Answer<CUdevice> {
+pub fn device_of(driver: &Driver, location: CUmemLocation) -> Answer<CUdevice> {
     match location.r#type {
         CU_MEM_LOCATION_TYPE_DEVICE => {
             // SAFETY: every field of the union is a number.
@@ -149,17 +150,27 @@ pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
 pub fn set_access(pool: CUmemoryPool, accesses: In<CUmemAccessDesc>, count: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
-    for index in 0..count {
+    read_accesses(driver, accesses, count, found.ordinal.load(Ordering::Relaxed)).map(drop)
+}
+
+/// Accesses to memory of a device, which must be the only one that has access.
+pub fn read_accesses(
+    driver: &Driver,
+    accesses: In<CUmemAccessDesc>,
+    count: usize,
+    own: CUdevice,
+) -> Answer<Vec<CUmemAccessDesc>> {
+    let check = |index| {
         let access = accesses.get_at(index)?;
-        let is_own = device_of(driver, access.location)? == found.ordinal.load(Ordering::Relaxed);
+        let is_own = device_of(driver, access.location)? == own;
         match access.flags {
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if is_own => {}
-            CU_MEM_ACCESS_FLAGS_PROT_NONE if !is_own => {}
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE => return Err(CUDA_ERROR_INVALID_DEVICE),
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if is_own => Ok(access),
+            CU_MEM_ACCESS_FLAGS_PROT_NONE if !is_own => Ok(access),
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Err(CUDA_ERROR_INVALID_DEVICE),
+            _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
-    }
-    Ok(())
+    };
+    (0..count).map(check).collect()
 }
 
 /// `cuMemPoolGetAccess`
@@ -189,8 +200,16 @@ fn alloc_on(
     if pointer.is_null() || bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    hooks::refuse(driver, queue)?;
-    pointer.put(pool.alloc(driver, bytes as u64, queue)?)
+    let new = || {
+        let device = pool.ordinal.load(Ordering::Relaxed);
+        let mut made = Allocation::new(driver, device, bytes as u64)?;
+        made.largest = pool.largest.load(Ordering::Relaxed) as usize;
+        Ok(made.publish(driver))
+    };
+    match take::allocation(driver, queue, new)? {
+        Some(address) => pointer.put(address),
+        None => pointer.put(pool.alloc(driver, bytes as u64, queue)?),
+    }
 }
 
 /// `cuMemAllocAsync`: from the current pool of the stream's device.
@@ -212,18 +231,21 @@ pub fn alloc_from(
     alloc_on(driver, pointer, bytes, driver.pools.find(pool)?, queue)
 }
 
-/// `cuMemFreeAsync`: memory from a pool in the stream's order, other memory at once.
+/// `cuMemFreeAsync`: memory from a pool or of a graph in the stream's order, other memory at once.
 pub fn free(pointer: CUdeviceptr, on: CUstream) -> Answer {
     let (driver, queue) = stream::resolve(on)?;
     if pointer == 0 {
         return Ok(());
     }
-    hooks::refuse(driver, queue)?;
+    if take::free(driver, queue, pointer)? {
+        return Ok(());
+    }
     let Some((space, offset)) = driver.backing.locate(pointer) else {
         return memory::free_mapped(driver, pointer);
     };
     match driver.backing.area_of(space) {
         Area::Pooled => free_allocation(driver, space, offset, Some(queue)),
+        Area::Graphs => graph_pool::free(driver, pointer, Some(queue)),
         Area::Globals | Area::Arrays => Err(CUDA_ERROR_INVALID_VALUE),
         _ => memory::free_at(driver, space, offset),
     }
