@@ -26,6 +26,7 @@
 #include <unistd.h>
 #include "console_arrays.h"
 #include "console_driver.h"
+#include "console_graphs.h"
 #include "console_green.h"
 #include "console_launches.h"
 #include "console_memory.h"

@@ -132,7 +132,8 @@ static int captures_and_graphs(char **a)
     if (IS("show"))
         return show(SLOT(graphs, a[1]));
     if (IS("instantiate"))
-        return CALL(cuGraphInstantiateWithFlags, &SLOT(launchables, a[1]), SLOT(graphs, a[2]), 0);
+        return CALL(cuGraphInstantiateWithFlags, &SLOT(launchables, a[1]), SLOT(graphs, a[2]),
+                    (unsigned long long)NUMBER(3, 0));
     if (IS("destroy_graph"))
         return CALL(cuGraphDestroy, SLOT(graphs, a[1]));
     if (IS("destroy_executable"))

@@ -75,7 +75,7 @@ static int other_apis(char **a)
     }
     if (IS("external_destroy"))
         return CALL(cuDestroyExternalMemory, SLOT(externals, a[1]));
-    return driver_itself(a);
+    return graph_memory(a);
 }
 
 static int other_processes(char **a)

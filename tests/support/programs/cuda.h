@@ -353,6 +353,32 @@ DRIVER_API CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 DRIVER_API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
 DRIVER_API CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count);
 DRIVER_API CUresult cuGraphNodeGetType(CUgraphNode node, int *type);
+typedef struct {
+    CUmemPoolProps poolProps;
+    const CUmemAccessDesc *accessDescs;
+    size_t accessDescCount, bytesize;
+    CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+typedef struct {
+    CUfunction func;
+    unsigned grid[3], block[3], shared;
+    void **kernelParams, **extra;
+    handle kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+
+DRIVER_API CUresult cuGraphCreate(CUgraph *graph, unsigned flags);
+DRIVER_API CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                            size_t count, const CUDA_KERNEL_NODE_PARAMS *params);
+DRIVER_API CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                           size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params);
+DRIVER_API CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                          size_t count, CUdeviceptr pointer);
+DRIVER_API CUresult cuGraphUpload(CUgraphExec executable, CUstream stream);
+DRIVER_API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value);
+DRIVER_API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int attribute, void *value);
+DRIVER_API CUresult cuDeviceGraphMemTrim(CUdevice device);
 DRIVER_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph,
                                                 unsigned long long flags);
 DRIVER_API CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);

@@ -190,14 +190,14 @@ impl Pool {
 
     /// Frees the pages of an ended executable graph that no live allocation needs.
     fn shrink(&mut self, owner: u64) {
+        let Some(mapping) = self.mappings.get_mut(&owner).filter(|mapping| mapping.is_ended) else {
+            return;
+        };
         let needed = self.live.values().filter(|live| live.owner == owner).flat_map(|live| {
             let last = (live.offset + live.bytes - 1) / PAGE;
             live.offset / PAGE..=last
         });
         let needed = needed.collect::<BTreeSet<_>>().len() as u64 * PAGE;
-        let Some(mapping) = self.mappings.get_mut(&owner).filter(|mapping| mapping.is_ended) else {
-            return;
-        };
         let freed = mapping.bytes - needed.min(mapping.bytes);
         if freed > 0 {
             mapping.bytes -= freed;

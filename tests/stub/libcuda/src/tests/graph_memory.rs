@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut};
 pub const MIB: usize = 1 << 20;
 pub const PROFILE: (&str, &str) = ("STUB_GPU_PROFILE", "t4");
 /// The parameters of an allocation node on device 0.
-fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
+pub fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     // SAFETY: numbers and addresses: zero is valid.
     let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
     params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

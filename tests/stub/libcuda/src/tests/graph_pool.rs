@@ -221,3 +221,72 @@ fn the_reset_of_the_primary_context_frees_graph_memory() {
         assert_eq!(recorded(), [1, 1, 2, 2, 1]);
     });
 }
+
+#[test]
+fn each_device_has_its_own_pool() {
+    alone(&[("STUB_GPU_PROFILE", "t4,t4")], || {
+        start();
+        let graph = graph();
+        let (first, _) = add_allocation(graph, &[], MIB);
+        let (mut second, mut described) = (null_mut(), params(3 * MIB));
+        described.poolProps.location.unnamed1.id = 1;
+        let access = CUmemAccessDesc {
+            location: described.poolProps.location,
+            flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        (described.accessDescs, described.accessDescCount) = (&raw const access, 1);
+        let (out, described) = (&raw mut second, &raw mut described);
+        ok!(cuGraphAddMemAllocNode(out, graph, &raw const first, 1, described));
+        let mut read = params(0);
+        ok!(cuGraphMemAllocNodeGetParams(second, &raw mut read));
+        // SAFETY: the array belongs to the node, and every field of the union is a number.
+        let found =
+            unsafe { ((*read.accessDescs).flags, (*read.accessDescs).location.unnamed1.id) };
+        assert_eq!(found, (CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 1));
+        ok!(cuGraphLaunch(instantiate(graph), null_mut()));
+        let mut device = 0i32;
+        let place = (&raw mut device).cast();
+        ok!(cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, read.dptr));
+        let mut reserved = 0u64;
+        let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+        ok!(cuDeviceGetGraphMemAttribute(1, attribute, (&raw mut reserved).cast()));
+        assert_eq!((pool(), reserved, device), ((2, 2), 4 << 20, 1));
+        ok!(cuMemFree_v2(read.dptr));
+        ok!(cuDeviceGraphMemTrim(1));
+        ok!(cuDeviceGetGraphMemAttribute(1, attribute, (&raw mut reserved).cast()));
+        assert_eq!((pool(), reserved), ((2, 2), 0));
+    });
+}
+
+#[test]
+fn threads_launch_free_and_trim_at_once() {
+    alone(&[PROFILE], || {
+        let context = start() as usize;
+        let work = |mib: usize| {
+            ok!(cuCtxSetCurrent(std::ptr::without_provenance_mut(context)));
+            let on = stream();
+            for _ in 0..50 {
+                let graph = graph();
+                let (node, kept) = add_allocation(graph, &[], mib * MIB);
+                let (other, temporary) = add_allocation(graph, &[node], MIB);
+                add_free(graph, &[other], temporary);
+                let exec = instantiate(graph);
+                for _ in 0..3 {
+                    ok!(cuGraphLaunch(exec, on));
+                    ok!(cuMemFreeAsync(kept, on));
+                    ok!(cuDeviceGraphMemTrim(0));
+                }
+                ok!(cuGraphExecDestroy(exec));
+                ok!(cuGraphDestroy(graph));
+            }
+        };
+        std::thread::scope(|scope| {
+            for mib in [1, 5, 9] {
+                scope.spawn(move || work(mib));
+            }
+        });
+        ok!(cuCtxSynchronize());
+        ok!(cuDeviceGraphMemTrim(0));
+        assert_eq!((pool(), recorded()), ((0, 0), [0; 5]));
+    });
+}
