@@ -51,5 +51,6 @@ def test_a_policy_is_one_of_three_and_has_a_reason(library: str) -> None:
         assert symbols
 
 
-def test_no_nvml_symbol_is_undecided() -> None:
-    assert {policy for policy, _, _ in entries("nvml")} <= {"pass", "refuse"}
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_no_symbol_is_undecided(library: str) -> None:
+    assert {policy for policy, _, _ in entries(library)} <= {"pass", "refuse"}
