@@ -14,8 +14,8 @@ from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS
 __all__ = [
     "ACCOUNT",
     "CONTEXT_MEMORY",
-    "GRANULE",
     "GRANTS",
+    "GRANULE",
     "HAMI_SLICE",
     "LD_PRELOAD",
     "LIBRARY_NAME",

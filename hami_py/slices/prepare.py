@@ -129,9 +129,7 @@ def _with_driver_memory(found: Sequence[Card], settings: Settings) -> list[Card]
         figures["context"] = _size(settings.context_memory, CONTEXT_MEMORY)
     if settings.granule is not None:
         figures["granule"] = _size(settings.granule, GRANULE)
-    return [
-        replace(card, driver_memory=replace(card.driver_memory, **figures)) for card in found
-    ]
+    return [replace(card, driver_memory=replace(card.driver_memory, **figures)) for card in found]
 
 
 def _size(setting: str, name: str) -> int | None:

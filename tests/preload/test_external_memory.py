@@ -1,4 +1,4 @@
-"""Memory of other APIs is charged to the process that imports it, until the last buffer is freed."""
+"""Memory of other APIs is charged to the importing process, until its last buffer is freed."""
 
 from support.console import OUT_OF_MEMORY, SUCCESS
 from support.memory_use import agreed, refusals, wait_for_use

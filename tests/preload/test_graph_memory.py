@@ -1,4 +1,4 @@
-"""Graph memory is charged when a graph is uploaded or launched, and follows what the driver reserves."""
+"""Graph memory is charged at uploads and launches, and follows what the driver reserves."""
 
 import pytest
 

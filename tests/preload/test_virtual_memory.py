@@ -1,4 +1,4 @@
-"""Physical memory is charged from cuMemCreate until its last handle, mapping and export are gone."""
+"""Physical memory is charged until its last handle, mapping and exported descriptor are gone."""
 
 import pytest
 
@@ -139,10 +139,11 @@ def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, start):
 # Exports.
 
 
-def exported(script, command="export h"):
-    """The process and the descriptor of an export."""
-    values = (script.value(command, "pid"), script.value(command, "fd"))
-    return values
+def exported(script):
+    """A new descriptor of memory h, as `import` takes it."""
+    script.do("export h")
+    values = dict(word.split("=") for word in script.outputs.split())
+    return f"{values['pid']} {values['fd']}"
 
 
 def test_an_open_descriptor_keeps_the_memory_and_its_charge(gpu, start):
@@ -180,9 +181,8 @@ def test_memory_of_another_process_is_charged_where_it_is_mapped(gpu, start):
     """It lasts as long as either process has it."""
     owner = start(gpu, GIB)
     owner.do("create h 32M 0 fd")
-    pid, descriptor = owner.value("export h", "pid"), owner.value("export h", "fd")
     other = start(gpu, owner.slice)
-    other.do(f"import g {pid} {descriptor}", "reserve r 32M", "map r g", "release g")
+    other.do(f"import g {exported(owner)}", "reserve r 32M", "map r g", "release g")
     held = accounted(owner.slice)
     assert held[other.pid] == 32 * MIB
     owner.kill()
@@ -194,9 +194,8 @@ def test_memory_of_another_process_is_charged_where_it_is_mapped(gpu, start):
 def test_imported_memory_that_does_not_fit_is_not_mapped(gpu, start):
     owner = start(gpu, GIB)
     owner.do("create h 32M 0 fd")
-    pid, descriptor = owner.value("export h", "pid"), owner.value("export h", "fd")
     other = start(gpu, 16 * MIB)
-    other.do(f"import g {pid} {descriptor}", "reserve r 32M")
+    other.do(f"import g {exported(owner)}", "reserve r 32M")
     assert other("map r g") == OUT_OF_MEMORY
     other.do("release g")
     assert sum(accounted(other.slice).values()) == 0

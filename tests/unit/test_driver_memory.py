@@ -29,9 +29,7 @@ def test_the_table_agrees_with_the_stub() -> None:
         found = dict(re.findall(r'^(name|context_bytes) = "?([^"\n]+)', path.read_text(), re.M))
         if "context_bytes" in found:
             of_stub[found["name"]] = int(found["context_bytes"])
-    assert {
-        model: driver_memory(model, "580.95.05").context for model in CONTEXT_MIB
-    } == of_stub
+    assert {model: driver_memory(model, "580.95.05").context for model in CONTEXT_MIB} == of_stub
 
 
 def test_a_figure_applies_from_a_driver_version_on(monkeypatch: pytest.MonkeyPatch) -> None:
