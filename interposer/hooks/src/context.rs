@@ -12,7 +12,7 @@ use vgpu_driver::{process, real};
 use vgpu_slice::allocations::{self, Epoch, Owner};
 use vgpu_slice::green::Green;
 use vgpu_slice::mapped::EXTERNAL;
-use vgpu_slice::{Slice, charging, contexts, current, graphs, green, local_memory, pools};
+use vgpu_slice::{Slice, charging, contexts, current, graphs, green, ipc, local_memory, pools};
 
 pub(crate) unsafe fn create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
     // SAFETY: the program's own arguments.
@@ -172,6 +172,7 @@ fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
                 charging::uncharge_freed(limited, &freed);
             }
             EXTERNAL.context_ended(limited, Owner::context(context), before);
+            ipc::context_ended(limited, Owner::context(context), before);
             local_memory::context_ended(limited, context);
             contexts::ended(limited, context);
         }

@@ -40,6 +40,7 @@ mod form;
 mod graphs;
 mod info;
 mod init;
+mod ipc;
 mod jump;
 mod launch;
 mod lookup;

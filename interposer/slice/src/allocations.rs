@@ -63,6 +63,8 @@ pub struct Allocation {
     pub device: CUdevice,
     created: Epoch,
     rounding: u32,
+    /// Whether other processes may have it; see [`crate::ipc`].
+    pub(crate) is_exported: bool,
 }
 
 // SAFETY: numbers, and zero is the key of an empty entry.
@@ -75,7 +77,15 @@ unsafe impl Entry for Allocation {
 impl Allocation {
     /// An allocation of this moment.
     pub fn new(key: u64, bytes: u64, owner: Owner, device: CUdevice) -> Self {
-        Self { key, bytes, owner, device, created: Epoch::current(), rounding: 0 }
+        Self {
+            key,
+            bytes,
+            owner,
+            device,
+            created: Epoch::current(),
+            rounding: 0,
+            is_exported: false,
+        }
     }
 
     /// The same, of which the driver has taken more.

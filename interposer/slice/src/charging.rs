@@ -16,7 +16,7 @@ use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
 use crate::pools;
 use crate::table::Full;
-use crate::{exports, graphs, green};
+use crate::{exports, graphs, green, ipc};
 
 /// How much of the card the driver takes for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +179,11 @@ pub fn uncharge_freed(limited: &'static Limited, freed: &[Allocation]) {
         if let Some(index) = allocation.owner.as_pool() {
             pools::freed(limited, index, allocation.bytes);
         } else if let Some(card) = cards::of_device(limited, allocation.device) {
-            uncharge(limited, card, allocation.bytes, allocation.rounding());
+            if allocation.is_exported {
+                ipc::uncharge_exported(limited, card, allocation);
+            } else {
+                uncharge(limited, card, allocation.bytes, allocation.rounding());
+            }
         }
     }
 }

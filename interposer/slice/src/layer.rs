@@ -212,6 +212,30 @@ impl Layer {
         }
     }
 
+    /// Notes an allocation that this process has exported.
+    pub(crate) fn share(&self, row: usize, key: u64, bytes: u64) {
+        if let Some(member) = self.member() {
+            member.share(key, row, bytes);
+        }
+    }
+
+    /// Notes an allocation that this process has imported; false if the account does not list it.
+    pub(crate) fn import(&self, key: u64) -> bool {
+        self.member().is_some_and(|member| member.import(key))
+    }
+
+    /// Undoes [`Self::import`].
+    pub(crate) fn close_import(&self, key: u64) {
+        if let Some(member) = self.member() {
+            member.close_import(key);
+        }
+    }
+
+    /// The driver has freed what this process had exported. Returns whether importers keep it.
+    pub(crate) fn free_shared(&self, key: u64) -> bool {
+        self.member().is_some_and(|member| member.free_shared(key))
+    }
+
     /// Joins the account if that needs no waiting. Otherwise the first charge tries again, waits,
     /// and reports an error.
     pub(crate) fn join(&self) {

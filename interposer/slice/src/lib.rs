@@ -11,9 +11,11 @@
 //! | [`current`], [`settings`], [`environment`] | the decision, and what it reads |
 //! | [`limited`], [`layer`], [`departure`] | charging every layer; when a dead process's bytes come back |
 //! | [`cards`] | which row of each layer a card is |
-//! | [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
+//! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
 //! | [`charging`] | allocating and freeing under the limit |
-//! | [`contexts`] | the driver's own memory for contexts |
+//! | [`mapped`], [`exports`], [`ipc`] | memory with handles and mappings; memory of several processes |
+//! | [`measured`], [`graphs`] | memory whose size only the driver tells |
+//! | [`contexts`], [`local_memory`], [`green`] | the driver's own memory for contexts, and for raised limits |
 //! | [`seat`] | the account and the grants of one card, as the compute layer uses them |
 
 // A panic here would be a panic in the user's program.
@@ -30,6 +32,7 @@ mod environment;
 mod exports;
 pub mod graphs;
 pub mod green;
+pub mod ipc;
 mod layer;
 mod limited;
 pub mod local_memory;

@@ -241,6 +241,36 @@ impl Limited {
         }
     }
 
+    /// Notes in every layer that this process has exported an allocation of these charged bytes.
+    pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64) {
+        self.rows_of(card).for_each(|(layer, row)| layer.share(row, key, bytes));
+    }
+
+    /// Notes that this process has imported an allocation. Returns whether its owner is charged for
+    /// it in every layer; if not, nothing is noted.
+    pub(crate) fn import(&self, card: &Card, key: u64) -> bool {
+        let noted = self.rows_of(card).take_while(|(layer, _)| layer.import(key)).count();
+        let is_known = noted == self.layers.len();
+        if !is_known {
+            self.rows_of(card).take(noted).for_each(|(layer, _)| layer.close_import(key));
+        }
+        is_known
+    }
+
+    /// Undoes [`Self::import`].
+    pub(crate) fn close_import(&self, card: &Card, key: u64) {
+        self.rows_of(card).for_each(|(layer, _)| layer.close_import(key));
+    }
+
+    /// Uncharges an exported allocation that the driver has freed, unless importers keep it.
+    pub(crate) fn free_shared(&self, card: &Card, key: u64, bytes: u64) {
+        for (layer, row) in self.rows_of(card) {
+            if !layer.free_shared(key) {
+                layer.uncharge(row, bytes);
+            }
+        }
+    }
+
     /// Bytes that the driver takes for a context on the card; 0 if no layer knows, and if a layer
     /// does not have the card. Layers that disagree were created before and after an update.
     pub fn context_memory(&self, card: &Card) -> u64 {

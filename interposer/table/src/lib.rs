@@ -54,6 +54,8 @@ macro_rules! hook_table {
                     cuMemMap => virtual_memory::map;
                     cuMemImportFromShareableHandle => virtual_memory::import;
                     cuImportExternalMemory => external::import;
+                    cuIpcOpenMemHandle => ipc::open_v1;
+                    cuIpcOpenMemHandle_v2 => ipc::open;
                     cuGraphInstantiate => graphs::instantiate_v1;
                     cuGraphInstantiate_v2 => graphs::instantiate_v2;
                     cuGraphInstantiateWithFlags => graphs::instantiate_with_flags;
@@ -85,6 +87,8 @@ macro_rules! hook_table {
                     cuExternalMemoryGetMappedBuffer => external::buffer;
                     cuExternalMemoryGetMappedMipmappedArray => external::mipmapped_array;
                     cuDestroyExternalMemory => external::destroy;
+                    cuIpcGetMemHandle => ipc::get_handle;
+                    cuIpcCloseMemHandle => ipc::close;
                     cuGraphExecDestroy => graphs::destroy;
                     cuDeviceGraphMemTrim => graphs::trim;
                     cuMemPoolDestroy => stream_ordered::pool_destroy;
@@ -238,9 +242,11 @@ macro_rules! hook_table {
                     cuGraphMemAllocNodeGetParams;
                     cuGraphMemFreeNodeGetParams;
                     cuGraphNodeGetType;
+                    cuMemGetAddressRange_v2;
                     cuMemGetAllocationPropertiesFromHandle;
                     cuMemPoolGetAttribute;
                     cuMemPoolSetAttribute;
+                    cuPointerGetAttribute;
                     cuStreamGetCtx;
                     cuStreamIsCapturing;
                     cuStreamIsCapturing_ptsz;

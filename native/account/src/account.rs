@@ -3,7 +3,7 @@
 use crate::file::{AccountFile, Descriptor};
 use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
-use crate::layout::{CARDS, FILE, Layout, SIZE, SLOTS, TAKEN, UNIT, Word};
+use crate::layout::{CARDS, FILE, Layout, SLOTS, TAKEN, UNIT, Word};
 use hami_limits::{FileError, Format};
 use std::fmt;
 use std::io;
@@ -95,7 +95,8 @@ impl Account {
     ) -> Result<Self, FileError> {
         let _no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
         let (file, descriptor) = AccountFile::find(path, &FILE)?;
-        let map = map(&descriptor).map_err(|e| FILE.io(path, e))?;
+        let size = FILE.layout(file.format).size;
+        let map = map(&descriptor, size).map_err(|e| FILE.io(path, e))?;
         Ok(Self { map, file, departed: Box::new(departed) })
     }
 
@@ -192,12 +193,17 @@ impl Account {
     /// The addresses of the mapping, for a process that must survive a truncated file.
     pub fn mapped_at(&self) -> Range<usize> {
         let start = self.map.addr().get();
-        start..start + SIZE
+        start..start + self.size()
+    }
+
+    fn size(&self) -> usize {
+        FILE.layout(self.format()).size
     }
 
     pub(crate) fn layout(&self) -> &Layout {
-        // SAFETY: the mapping is a complete Layout and lives as long as self; all its fields that
-        // are accessed are atomics, for which any bytes are a value.
+        // SAFETY: the mapping is a Layout and lives as long as self; all its fields that are
+        // accessed are atomics, for which any bytes are a value. In the previous format the last
+        // field is not mapped, and `shared_entries` does not touch it.
         unsafe { self.map.as_ref() }
     }
 
@@ -218,14 +224,14 @@ impl fmt::Debug for Account {
 impl Drop for Account {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrowed from it outlives the account.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), SIZE) };
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.size()) };
     }
 }
 
-fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
+fn map(file: &Descriptor, size: usize) -> io::Result<NonNull<Layout>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping; no memory of ours is replaced.
-    let map = unsafe { libc::mmap(null_mut(), SIZE, access, libc::MAP_SHARED, file.fd, 0) };
+    let map = unsafe { libc::mmap(null_mut(), size, access, libc::MAP_SHARED, file.fd, 0) };
     if map == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -233,7 +239,7 @@ fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
         Some(map) if file.is_ours() => Ok(map),
         _ => {
             // SAFETY: it was mapped above, and nothing refers to it.
-            unsafe { libc::munmap(map, SIZE) };
+            unsafe { libc::munmap(map, size) };
             Err(io::Error::other("the program closed its descriptor; try again"))
         }
     }

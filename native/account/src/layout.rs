@@ -11,11 +11,19 @@ pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 /// Bytes per unit; a request is rounded up to whole units.
 pub const UNIT: u64 = 512;
 
+/// The most shared allocations of a slice; the memory of others is charged to each process.
+pub(crate) const SHARED: usize = 512;
+
 pub(crate) const SIZE: usize = size_of::<Layout>();
+/// The previous format has no shared allocations.
+const PREVIOUS_SIZE: usize = offset_of!(Layout, shared);
 pub(crate) const FILE: FileKind = FileKind {
     name: "account",
     magic: *b"HAMIACC1",
-    layouts: [FileLayout { version: 2, size: SIZE }, FileLayout { version: 3, size: SIZE }],
+    layouts: [
+        FileLayout { version: 2, size: PREVIOUS_SIZE },
+        FileLayout { version: 3, size: SIZE },
+    ],
 };
 
 /// `Record::state` of a free slot. All its words are zero.
@@ -29,6 +37,8 @@ pub(crate) struct Layout {
     pub words: [[AtomicU64; SLOTS]; CARDS],
     pub records: [Record; SLOTS],
     pub compute: [[ComputeWords; SLOTS]; CARDS],
+    /// Not in the previous format.
+    pub shared: [Shared; SHARED],
 }
 
 #[repr(C, align(4096))]
@@ -115,11 +125,36 @@ pub(crate) struct ComputeSums {
     pub debt: [AtomicU64; CARDS],
 }
 
+/// An allocation that its process has exported; see `shared`.
+#[repr(C, align(64))]
+pub(crate) struct Shared {
+    /// Which memory it is; 0 if the entry is free.
+    pub key: AtomicU64,
+    /// [`NEW`], [`HELD`] or [`FREED`].
+    pub state: AtomicU32,
+    /// The slot of its owner, and the row of its card.
+    pub owner: AtomicU32,
+    /// When the owner joined.
+    pub joined_at: AtomicU64,
+    /// Its charged bytes, in units.
+    pub units: AtomicU64,
+    /// A bit for the slot of each process that has imported it.
+    pub importers: [AtomicU64; SLOTS / 64],
+}
+
+/// `Shared::state` while the owner fills the entry.
+pub(crate) const NEW: u32 = 0;
+/// `Shared::state` while the owner has the allocation.
+pub(crate) const HELD: u32 = 1;
+/// `Shared::state` when the owner has freed it, or has died.
+pub(crate) const FREED: u32 = 2;
+
 /// A value in its own cache line.
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
 
-const _: () = assert!(SIZE == 364_544);
+const _: () = assert!(PREVIOUS_SIZE == 364_544 && SIZE == 397_312);
+const _: () = assert!(size_of::<Shared>() == 64);
 const _: () = assert!(offset_of!(Layout, words) == 4096);
 const _: () = assert!(offset_of!(Layout, records) == 36_864);
 const _: () = assert!(offset_of!(Layout, compute) == 102_400);
@@ -207,6 +242,11 @@ impl Word {
 
     pub const fn without_committed(self) -> Word {
         Word(self.0 & (TENTATIVE | REVOKED))
+    }
+
+    /// The word with no more than these units committed.
+    pub fn with_committed_at_most(self, units: u64) -> Word {
+        Word(self.without_committed().0 | self.committed().min(units) << 32)
     }
 
     pub const fn without_tentative(self) -> Word {

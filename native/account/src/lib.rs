@@ -13,6 +13,7 @@
 //! | `join`, `slot_lock`, `fork` | membership: a slot, and the locks that prove its process alive |
 //! | `member` | charging and uncharging: the path of every allocation |
 //! | `contend`, `slow_lock` | requests that compete near the limit, and their lock |
+//! | `shared` | memory that one process has exported and others have imported |
 //! | `reap`, `identity` | dead processes: finding them and clearing their slots |
 //! | `compute` | the processes' use of the cards' engines, for the coordinator |
 //! | `snapshot` | reading the file from outside, without trusting it |
@@ -82,12 +83,12 @@
 //!
 //! # The file
 //!
-//! 364,544 bytes, native byte order, one inode for life.
+//! 397,312 bytes, native byte order, one inode for life.
 //!
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]             "HAMIACC1"
-//!      8  version: u32, size: u32    3, 364544 (version 2 in the previous format)
+//!      8  version: u32, size: u32    3, 397312 (2, 364544 in the previous format)
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot
@@ -100,6 +101,7 @@
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
+//! 364544  shared: 512 of 64 bytes   exported allocations; not in the previous format
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)
@@ -112,6 +114,10 @@
 //!            10 us; bits 32 to 63: the turn that the process had seen) | 8 used_ns: u64
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
 //!          48 debt: u64 | 56 driver_memory: u64 (bytes; part of the committed units)
+//!
+//! shared:   0 key: u64 | 8 state: u32 (1 held, 2 freed by its owner) | 12 owner: u32 (slot, and
+//!           the card from bit 16) | 16 joined_at: u64 (of the owner) | 24 units: u64
+//!          32 importers: [u64; 4], a bit per slot
 //! ```
 //!
 //! Bytes i and 256 + i of the file carry the locks of slot i; their contents do not matter. Words
@@ -128,6 +134,7 @@ mod join;
 mod layout;
 mod member;
 mod reap;
+mod shared;
 mod slot_lock;
 mod slow_lock;
 mod snapshot;

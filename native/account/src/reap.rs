@@ -97,15 +97,24 @@ impl Account {
             return 0;
         }
         notice(record);
-        let dropped = self.lower_words(slot, Word::without_tentative);
+        let dropped = self.lower_words(slot, |_, word| word.without_tentative());
         at(Step::TentativeDropped);
-        let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0);
+        let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0)
+            && !self.importers().contains(slot);
         if !holds_nothing && !self.driver_has_freed(slot, record) {
             return dropped;
         }
+        self.end_shares(slot);
         // From here on, the words of this slot prove no refusal (`Member::committed_at_once`).
         record.releases_begun.fetch_add(1, Ordering::SeqCst);
-        let cleared = self.lower_words(slot, Word::without_committed);
+        let cleared = self.lower_words(slot, |card, word| {
+            word.with_committed_at_most(self.imported_units(slot, card))
+        });
+        if self.words_of(slot).any(|word| word.load(Ordering::SeqCst) != 0) {
+            // Importers keep some of its memory, and with it the slot. The words count again.
+            record.releases_done.fetch_add(1, Ordering::SeqCst);
+            return dropped + cleared;
+        }
         self.retire_counters(record);
         self.retire_compute(slot);
         at(Step::BeforeFree);
@@ -114,12 +123,12 @@ impl Account {
     }
 
     /// Lowers the slot's word of every card. It returns by how many bytes.
-    fn lower_words(&self, slot: usize, lower: fn(Word) -> Word) -> u64 {
+    fn lower_words(&self, slot: usize, lower: impl Fn(usize, Word) -> Word) -> u64 {
         let mut units = 0;
-        for word in self.words_of(slot) {
-            let lowered = |old| Some(lower(Word(old)).0).filter(|new| *new != old);
+        for (card, word) in self.words_of(slot).enumerate() {
+            let lowered = |old| Some(lower(card, Word(old)).0).filter(|new| *new != old);
             if let Ok(old) = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowered) {
-                units += held(Word(old)) - held(lower(Word(old)));
+                units += held(Word(old)) - held(lower(card, Word(old)));
                 at(Step::CardCleared);
             }
         }
@@ -199,11 +208,15 @@ impl Member<'_> {
     pub(crate) fn reap_dead_holders(&self, card: usize) -> u64 {
         let words = self.account().words(card);
         let holds = |slot: usize| words.get(slot).map_or(0, |word| word.load(Ordering::SeqCst));
-        let dead = self.account().find_dead(|slot| holds(slot) != 0);
+        let account = self.account();
+        let importers = account.importers();
+        let dead = account.find_dead(|slot| holds(slot) != 0 || importers.contains(slot));
         let dead = (0..SLOTS).filter(|slot| dead[*slot]);
         dead.map(|slot| {
             self.reap(slot);
-            Word(holds(slot)).committed()
+            let kept_by_others = account.imported_units(slot, card);
+            let kept = Word(holds(slot)).committed().saturating_sub(kept_by_others);
+            kept + account.units_kept_by(slot, card)
         })
         .sum()
     }

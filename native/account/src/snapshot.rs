@@ -7,8 +7,8 @@
 use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
 use crate::layout::{
-    CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SIZE, SLOTS, TAKEN,
-    UNIT, Word,
+    CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SLOTS, TAKEN, UNIT,
+    Word,
 };
 use crate::slot_lock::is_held;
 use hami_limits::FileError;
@@ -64,10 +64,10 @@ impl Snapshot {
         let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
         let file = file.map_err(io_error)?;
         let metadata = file.metadata().map_err(io_error)?;
-        if !metadata.is_file() || metadata.len() != SIZE as u64 {
+        if !metadata.is_file() || !FILE.has_size(metadata.len()) {
             return Err(FILE.wrong_size(path));
         }
-        let mut bytes = vec![0; SIZE];
+        let mut bytes = vec![0; metadata.len() as usize];
         match file.read_exact_at(&mut bytes, 0) {
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 return Err(FILE.wrong_size(path));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BELL: u64 = 448;
 const DEPARTED: u64 = 512;
 const COMPUTE: u64 = 102_400;
-const SIZE: u64 = 364_544;
+const SIZE: u64 = 397_312;
 
 fn flags() -> &'static [AtomicU32; 4] {
     // SAFETY: zero is a value of an atomic, and atomics are made for several processes.

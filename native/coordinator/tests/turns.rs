@@ -193,7 +193,7 @@ fn a_slice_that_truncates_its_account_harms_only_itself() {
         };
         wait_until(is_shut, || "its processes may launch".into());
         // That remains so as long as its directory exists.
-        account.set_len(364_544).unwrap();
+        account.set_len(397_312).unwrap();
         stage.wait_for_turns(&[0, 1], 5);
         assert!(is_shut());
         assert!(coordinator.is_alive());
