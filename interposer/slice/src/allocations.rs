@@ -5,20 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use driver_sys::cuda::{CUarray, CUcontext, CUdevice, CUmipmappedArray, CUresult};
 use vgpu_driver::real;
 
-use crate::table::{Entry, Table};
+use crate::table::{Entry, Table, table};
 
 /// A kind of memory that a program frees by naming its address or handle.
 pub struct Kind {
-    pub(crate) table: Table<Allocation>,
+    pub(crate) table: &'static Table<Allocation>,
     /// Frees memory that the driver has just allocated, and that the program never gets.
     pub(crate) undo: unsafe fn(u64) -> CUresult,
 }
 
 impl Kind {
-    const fn new(undo: unsafe fn(u64) -> CUresult) -> Self {
-        Self { table: Table::new(), undo }
-    }
-
     /// Forgets and returns the allocations of an owner from before `until`.
     pub fn remove_owned(&self, owner: Owner, until: Epoch) -> Vec<Allocation> {
         self.table.remove_all(|entry| entry.owner == owner && until.covers(entry.created))
@@ -26,11 +22,11 @@ impl Kind {
 }
 
 /// Linear, pitched, managed and stream-ordered memory, by address.
-pub static LINEAR: Kind = Kind::new(free_linear);
+pub static LINEAR: Kind = Kind { table: table!(Allocation), undo: free_linear };
 /// Arrays.
-pub static ARRAYS: Kind = Kind::new(free_array);
+pub static ARRAYS: Kind = Kind { table: table!(Allocation), undo: free_array };
 /// Mipmapped arrays, with all of their levels.
-pub static MIPMAPPED_ARRAYS: Kind = Kind::new(free_mipmapped_array);
+pub static MIPMAPPED_ARRAYS: Kind = Kind { table: table!(Allocation), undo: free_mipmapped_array };
 
 unsafe fn free_linear(pointer: u64) -> CUresult {
     // SAFETY: by the contract of `Kind::undo`.

@@ -22,15 +22,15 @@ use crate::charging::{self, Allocated, Taken};
 use crate::current::{Slice, current};
 use crate::exports;
 use crate::limited::{Card, Limited};
-use crate::table::{Entry, Full, Table, Then};
+use crate::table::{Entry, Full, Table, Then, table};
 
 /// The least distance between the starts of two mappings, on every known card.
 const LEAST_MAPPING: u64 = 64 << 10;
 
 /// A kind of memory with handles and mappings.
 pub struct MappedKind {
-    objects: Table<Object>,
-    mappings: Table<Mapping>,
+    objects: &'static Table<Object>,
+    mappings: &'static Table<Mapping>,
     /// Drops the only reference to memory that the driver has just handed out, and that the program
     /// never gets.
     undo: unsafe fn(u64) -> CUresult,
@@ -38,9 +38,19 @@ pub struct MappedKind {
 }
 
 /// Physical memory of virtual memory management.
-pub static PHYSICAL: MappedKind = MappedKind::new(release_physical, Taken::Exactly);
+pub static PHYSICAL: MappedKind = MappedKind {
+    objects: table!(Object),
+    mappings: table!(Mapping),
+    undo: release_physical,
+    taken: Taken::Exactly,
+};
 /// Memory of another API or another process, imported by `cuImportExternalMemory`.
-pub static EXTERNAL: MappedKind = MappedKind::new(destroy_external, Taken::InGranules);
+pub static EXTERNAL: MappedKind = MappedKind {
+    objects: table!(Object),
+    mappings: table!(Mapping),
+    undo: destroy_external,
+    taken: Taken::InGranules,
+};
 
 unsafe fn release_physical(handle: u64) -> CUresult {
     // SAFETY: by the contract of `MappedKind::undo`.
@@ -116,10 +126,6 @@ fn charged(device: CUdevice) -> Outcome<Option<(&'static Limited, &'static Card)
 }
 
 impl MappedKind {
-    const fn new(undo: unsafe fn(u64) -> CUresult, taken: Taken) -> Self {
-        Self { objects: Table::new(), mappings: Table::new(), undo, taken }
-    }
-
     /// Creates memory on a device. `call` calls the driver; `handle` reads the new handle afterwards.
     pub fn create(
         &self,

@@ -42,6 +42,15 @@ pub struct Table<E> {
     live: AtomicUsize,
 }
 
+/// A new static table. A table without pointers costs a process no page before its first use.
+macro_rules! table {
+    ($entry:ty) => {{
+        static TABLE: $crate::table::Table<$entry> = $crate::table::Table::new();
+        &TABLE
+    }};
+}
+pub(crate) use table;
+
 impl<E: Entry> Default for Table<E> {
     fn default() -> Self {
         Self::new()

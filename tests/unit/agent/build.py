@@ -13,6 +13,7 @@ from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
 from hami_py.gpu.inventory import Inventory
+from hami_py.model.cards import UNKNOWN
 from hami_py.model.pods.wire import Card, CardAllocation
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.ledger import Ledger
@@ -37,7 +38,7 @@ def state(of: AgentSettings, *cards: str) -> NodeState:
     """A node with these cards and no pod."""
     known = Cards()
     found = [Card(uuid, index, "A100", CARD_MIB) for index, uuid in enumerate(cards)]
-    known.add(Inventory(tuple(found), dict.fromkeys(cards), "1", {}))
+    known.add(Inventory(tuple(found), dict.fromkeys(cards, UNKNOWN), "1", {}))
     pods = PodStore(lambda: None)
     pods.replace([])
     return NodeState(
