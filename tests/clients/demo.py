@@ -142,7 +142,8 @@ def _fill(
 ) -> bool:
     if server:
         server.control({"command": "reset-peaks"})
-    program = python(client.program, "fill", "256", interpreter=interpreter)
+    job = "refill" if client.refills else "fill"
+    program = python(client.program, job, "256", interpreter=interpreter)
     seen = report(limited(client.limit, program), environment)
     # Programs and contexts together.
     peak = server.ledger()["cards"][0]["occupied"]["peak"] if server else None
@@ -151,6 +152,7 @@ def _fill(
         seen["total"] == client.limit
         and usable - max(usable * (1 - ENOUGH), client.step) <= seen["got"] <= usable
         and client.out_of_memory in seen["error"]
+        and seen.get("again", seen["got"]) == seen["got"]
         and (peak is None or seen["got"] + driver <= peak <= client.limit)
     )
     table.add_row(

@@ -43,6 +43,8 @@ class Client:
     """The driver's functions that it takes device memory with."""
     step: int = 4 * MIB
     """Bytes that may be left of a limit when it is refused the least that it asks for."""
+    refills: bool = False
+    """Whether a block that it drops returns to the driver, so that it can fill its limit twice."""
 
 
 CLIENTS = (
@@ -55,6 +57,14 @@ CLIENTS = (
         allocates_by=("cuMemAllocFromPoolAsync",),
         # A pool grows by 32 MiB.
         step=32 * MIB,
+    ),
+    Client(
+        "cuda-bindings, VMM",
+        "with_virtual_memory.py",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        3584 * MIB,
+        allocates_by=("cuMemCreate", "cuMemMap"),
+        refills=True,
     ),
     Client("numba-cuda", "with_numba.py", "CUDA_ERROR_OUT_OF_MEMORY", 3000 * MIB),
     Client("tinygrad", "with_tinygrad.py", "CUDA Error 2", 1536 * MIB),

@@ -79,6 +79,19 @@ def test_allocation_stops_at_the_limit_with_the_programs_own_error(
     assert gpu.held() == 0
 
 
+@pytest.mark.parametrize(
+    "client", [client for client in CLIENTS if client.refills], ids=lambda client: client.name
+)
+def test_freed_memory_can_be_allocated_again_up_to_the_limit(
+    client: Client, gpu: StubServer, env: Callable[[StubServer], dict[str, str]]
+) -> None:
+    """All of it returns to the card in between, so it is never held twice."""
+    seen = report(limited(LIMIT, python(client.program, "refill", "64")), env(gpu))
+    assert client.out_of_memory in seen["error"]
+    assert LIMIT - client.step <= seen["got"] == seen["again"] <= gpu.peak() <= LIMIT
+    assert gpu.held() == 0
+
+
 @dataclass(frozen=True)
 class Bare:
     """The work of so many copies of a client without us."""

@@ -1,8 +1,8 @@
 """The common part of every client program, so that each file contains only the use of its library.
 
 A client is run as ``python NAME.py JOB AMOUNT`` and prints one JSON object. *fill* allocates chunks
-of so many MiB until its library reports that memory is out. *hold* does the same, prints "holding"
-and waits for the end of its input. *work* copies a pattern of so many MiB to the card and back and
+of so many MiB until its library reports that memory is out. *refill* then drops all chunks, and does
+it again. *hold* does it once, prints "holding" and waits for the end of its input. *work* copies a pattern of so many MiB to the card and back and
 launches a kernel, and with ``--launches`` so many more. *compute* prints "ready", waits for a line,
 and launches kernels for so many seconds.
 """
@@ -46,7 +46,7 @@ class Client(Protocol):
 def main(make: Callable[[], Client]) -> None:
     """Runs the client as the command line says."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("job", choices=["fill", "hold", "work", "compute"])
+    parser.add_argument("job", choices=["fill", "refill", "hold", "work", "compute"])
     parser.add_argument("amount", type=int, help="MiB, of compute seconds")
     parser.add_argument("--launches", type=int, default=0)
     options = parser.parse_args()
@@ -63,6 +63,9 @@ def main(make: Callable[[], Client]) -> None:
     else:
         blocks: list[object] = []
         report |= _fill(client, size, blocks)
+        if options.job == "refill":
+            blocks.clear()
+            report["again"] = _fill(client, size, blocks)["got"]
         if options.job == "hold":
             print("holding", flush=True)
             sys.stdin.read()

@@ -219,7 +219,11 @@ DRIVER_API CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool po
                                            CUmemPoolPtrExportData *data);
 
 /* Virtual memory. */
-enum { CU_MEM_LOCATION_TYPE_HOST = 2, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
+enum {
+    CU_MEM_LOCATION_TYPE_HOST = 2,
+    CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+};
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct {
     int type, requestedHandleTypes;
