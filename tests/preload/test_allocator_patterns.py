@@ -224,3 +224,297 @@ def test_one_allocation_at_many_addresses_is_charged_once(gpu, start):
     assert script(f"create g {LIMIT}") == OUT_OF_MEMORY
     script.do("unmap r+15G 1G", f"create g {LIMIT}", "release g")
     assert agreed(gpu, script.slice) == 0
+
+
+# NCCL's buffers.
+
+BUFFER = 64 * MIB
+
+
+def accounted_at_least(gpu, slice, card):
+    """No process holds memory that nobody is charged for; the ledger's bytes."""
+    ours, theirs = accounted(slice, card), held(gpu, card)
+    assert sum(ours.values()) >= sum(theirs.values()), f"account {ours}, ledger {theirs}"
+    return sum(theirs.values())
+
+
+def export_buffer(script, card):
+    """Create a buffer that can be exported, from a thread without a context; its descriptor."""
+    script.do(f"thread create h {BUFFER} {card} fd", f"thread reserve r {BUFFER}")
+    script.do("thread map r h", f"thread access r {BUFFER} {card}", "thread export h")
+    return value(script.outputs, "pid"), value(script.outputs, "fd")
+
+
+def import_buffer(script, card, pid, fd):
+    """Import it, and map it for its card. Another card has no access, as on the stub no two have."""
+    script.do(f"thread import h {pid} {fd}", f"thread reserve r {BUFFER}", "thread map r h")
+    script.do(f"thread access r {BUFFER} {card}")
+    assert script(f"thread access r {BUFFER} {1 - card}") != SUCCESS
+
+
+@pytest.fixture
+def two_cards(stub_server):
+    return stub_server("a100,a100")
+
+
+@pytest.fixture
+def peers(two_cards, start):
+    """Two processes of one slice, without a context."""
+    first = start(two_cards, LIMIT, None)
+    second = start(two_cards, first.slice, None)
+    for script in (first, second):
+        script.do("init")
+    return first, second
+
+
+def test_shared_buffers_are_released_by_both_in_every_order(two_cards, start, peers):
+    """The exporter closes its descriptor as soon as it has been imported."""
+    exporter, importer = peers
+    ends = [(script, end) for script in peers for end in ("release h", f"unmap r {BUFFER}")]
+    for number, order in enumerate(permutations(ends)):
+        card = number % 2
+        pid, fd = export_buffer(exporter, card)
+        assert agreed(two_cards, exporter.slice, card) == BUFFER
+        import_buffer(importer, card, pid, fd)
+        exporter.do(f"close_fd {fd}")
+        for script, end in order:
+            assert accounted_at_least(two_cards, exporter.slice, card) == BUFFER
+            script.do(f"thread {end}")
+        assert agreed(two_cards, exporter.slice, card) == 0, order
+        for script in peers:
+            script.do(f"unreserve r {BUFFER}")
+    for card in range(2):
+        assert two_cards.peak(card) == BUFFER
+        is_free(two_cards, start, exporter.slice, card)
+
+
+def test_shared_buffers_whose_descriptor_stays_open_are_charged_as_long(two_cards, start, peers):
+    """In every order of the two processes' ends, the descriptor's among them."""
+    exporter, importer = peers
+    descriptor = (exporter, "close_fd")
+    ends = [(script, end) for script in peers for end in ("release h", f"unmap r {BUFFER}")]
+    for number, order in enumerate(permutations([*ends, descriptor])):
+        card = number % 2
+        pid, fd = export_buffer(exporter, card)
+        import_buffer(importer, card, pid, fd)
+        for script, end in order:
+            accounted_at_least(two_cards, exporter.slice, card)
+            script.do(f"close_fd {fd}" if end == "close_fd" else end)
+        # The exporter sees that the descriptor is closed when it next creates memory.
+        exporter.do(f"create x 2M {card}", "release x")
+        assert agreed(two_cards, exporter.slice, card) == 0, order
+        for script in peers:
+            script.do(f"unreserve r {BUFFER}")
+    for card in range(2):
+        is_free(two_cards, start, exporter.slice, card)
+
+
+@pytest.mark.xfail(reason="the library does not see the close, and other processes cannot look")
+def test_a_closed_descriptor_releases_its_memory_for_other_processes(two_cards, start, peers):
+    exporter, _ = peers
+    _, fd = export_buffer(exporter, 0)
+    exporter.do("release h", f"unmap r {BUFFER}", f"close_fd {fd}")
+    assert held(two_cards) == {}
+    is_free(two_cards, start, exporter.slice)
+
+
+@pytest.mark.parametrize("killed", ["importer", "exporter", "both"])
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_killed_process_leaves_shared_buffers_to_its_peer(
+    two_cards, start, peers, killed, is_released
+):
+    exporter, importer = peers
+    for card in range(2):
+        pid, fd = export_buffer(exporter, card)
+        import_buffer(importer, card, pid, fd)
+        exporter.do(f"close_fd {fd}")
+        if is_released:
+            # The mappings keep the memory.
+            for script in peers:
+                script.do("release h")
+    if killed != "exporter":
+        importer.kill()
+    if killed != "importer":
+        exporter.kill()
+    for card in range(2):
+        wait_for_use(two_cards, exporter.slice, 0 if killed == "both" else BUFFER, card)
+    for script in peers:
+        script.kill()
+    for card in range(2):
+        wait_for_use(two_cards, exporter.slice, 0, card)
+        assert two_cards.peak(card) == BUFFER
+        is_free(two_cards, start, exporter.slice, card)
+
+
+def test_many_shared_buffers_use_the_limit(two_cards, start, slice_dir):
+    """Each process has a slice of its own, so that each can map all that the other has."""
+    limits = dict.fromkeys(two_cards.uuids(), LIMIT)
+    exporter, importer = (start(two_cards, slice_dir(limits), None) for _ in range(2))
+    exporter.do("init")
+    importer.do("init")
+    count = LIMIT // BUFFER
+    for card in range(2):
+        for script in (exporter, importer):
+            script.do(f"reserve r {LIMIT}")
+        for number in range(count):
+            exporter.do(f"thread create h{number} {BUFFER} {card} fd", f"thread export h{number}")
+            pid, fd = value(exporter.outputs, "pid"), value(exporter.outputs, "fd")
+            importer.do(f"thread import h{number} {pid} {fd}")
+            for script in (exporter, importer):
+                script.do(f"map r+{number * BUFFER} h{number}", f"release h{number}")
+            exporter.do(f"close_fd {fd}")
+        assert two_cards.held(card) == two_cards.peak(card) == LIMIT
+        assert sum(accounted(exporter.slice, card).values()) == LIMIT
+        for script in (exporter, importer):
+            assert script(f"create x 2M {card}") == OUT_OF_MEMORY
+        exporter.do(f"unmap r {LIMIT}")
+        assert sum(accounted(importer.slice, card).values()) == LIMIT == two_cards.held(card)
+        importer.do(f"unmap r {LIMIT}")
+        assert two_cards.held(card) == 0
+        for script in (exporter, importer):
+            script.do(f"create x {LIMIT} {card}", "release x", f"unreserve r {LIMIT}")
+
+
+# PyTorch's graphs over cudaMallocAsync.
+
+AUTO_FREE = 1
+SIZES = [64, 32, 128, 16, 96, 8, 200, 4] * 3
+
+
+def capture(script, graph, sizes, output=0):
+    """Capture many pairs of allocation and free on stream s, in MiB, and an output that stays.
+
+    Each allocation but the first comes before the free of the one before it.
+    """
+    script.do("begin s 0")
+    for number, size in enumerate(sizes):
+        script.do(f"async t{number} {size}M s")
+        if number:
+            script.do(f"free_async t{number - 1} s")
+    script.do(f"free_async t{len(sizes) - 1} s")
+    if output:
+        script.do(f"async o{graph} {output}M s")
+    script.do(f"end s g{graph}", f"instantiate e{graph} g{graph} {AUTO_FREE}")
+    script.do(f"destroy_graph g{graph}")
+
+
+def launch(script, graph):
+    result = script(f"launch cuGraphLaunch e{graph} s")
+    script.do("sync s")
+    return result
+
+
+def held_peak(gpu):
+    return gpu.ledger()["cards"][0]["held"]["peak"]
+
+
+def test_captured_graphs_share_their_pool_and_return_it(gpu, start):
+    script = start(gpu, LIMIT)
+    script.do("stream s", "async x 256M s")
+    for graph in range(6):
+        capture(script, graph, SIZES)
+    assert agreed(gpu, script.slice) == 256 * MIB
+    assert launch(script, 0) == SUCCESS
+    kept = agreed(gpu, script.slice)
+    assert kept >= (256 + 204) * MIB
+    for graph in [*range(6)] * 5:
+        assert launch(script, graph) == SUCCESS
+        assert agreed(gpu, script.slice) == kept
+    other = start(gpu, script.slice)
+    assert other(f"alloc a {LIMIT - kept + 512}") == OUT_OF_MEMORY
+    other.do(f"alloc a {LIMIT - kept}")
+    # The graphs have the memory that they need.
+    for graph in range(6):
+        assert launch(script, graph) == SUCCESS
+    other.do("free a")
+    for graph in range(6):
+        script.do(f"destroy_executable e{graph}")
+    script.do("graph_trim 0", "free_async x s", "sync s")
+    assert agreed(gpu, script.slice) == 0
+    other.do(f"alloc a {LIMIT}")
+    assert held_peak(gpu) == LIMIT
+
+
+def test_outputs_of_captured_graphs_use_the_limit(gpu, start):
+    script = start(gpu, LIMIT)
+    script.do("stream s")
+    fitting = LIMIT // (64 * MIB)
+    for graph in range(fitting + 1):
+        capture(script, graph, [8, 40, 4], 64)
+    for graph in range(fitting):
+        assert launch(script, graph) == SUCCESS
+    assert agreed(gpu, script.slice) >= LIMIT * USABLE
+    # Again, which frees the output of the last time.
+    for graph in range(fitting):
+        assert launch(script, graph) == SUCCESS
+    assert launch(script, fitting) == OUT_OF_MEMORY
+    script.do("free_async o5 s", "sync s")
+    assert launch(script, fitting) == SUCCESS
+    assert agreed(gpu, script.slice) >= LIMIT * USABLE
+    for graph in range(fitting + 1):
+        if graph != 5:
+            script.do(f"free_async o{graph} s")
+        script.do(f"destroy_executable e{graph}")
+    script.do("sync s", "graph_trim 0")
+    assert agreed(gpu, script.slice) == 0
+    assert held_peak(gpu) <= LIMIT
+    is_free(gpu, start, script.slice)
+
+
+@pytest.mark.xfail(reason="after any refusal, a graph is charged again for the memory that it has")
+@pytest.mark.parametrize("refused", ["alloc b 1G", "create b 1G", "launch cuGraphLaunch e1 s"])
+def test_a_refused_request_leaves_graphs_that_can_be_launched_again(gpu, start, refused):
+    script = start(gpu, LIMIT)
+    script.do("stream s")
+    for graph in range(2):
+        capture(script, graph, [64], 1536)
+    for _ in range(2):
+        assert launch(script, 0) == SUCCESS
+    assert script(refused) == OUT_OF_MEMORY
+    assert launch(script, 0) == SUCCESS
+    assert agreed(gpu, script.slice) == held_peak(gpu) == 1536 * MIB
+
+
+def test_a_killed_process_leaves_the_memory_of_its_graphs_to_others(gpu, start):
+    script = start(gpu, LIMIT)
+    script.do("stream s")
+    capture(script, 0, SIZES, 300)
+    assert launch(script, 0) == SUCCESS
+    other = start(gpu, script.slice)
+    assert other(f"alloc a {LIMIT}") == OUT_OF_MEMORY
+    script.kill()
+    other.do(f"alloc a {LIMIT}")
+    wait_for_use(gpu, script.slice, LIMIT)
+    assert held_peak(gpu) == LIMIT
+
+
+@pytest.mark.xfail(
+    reason="a graph is charged as if its nodes ran one after the other, and could all share memory"
+)
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param(
+            [line for n in range(8) for line in (f"alloc_node a{n} g 1G", f"free_node f{n} g a{n} a{n}")],
+            id="branches",
+        ),
+        # The last one fits in neither of the places that are free by then.
+        pytest.param(
+            [
+                "alloc_node a g 640M",
+                "alloc_node b g 512M a",
+                "free_node c g a b",
+                "alloc_node d g 1024M c",
+                "free_node e g b d",
+                "free_node f g d e",
+            ],
+            id="a hole",
+        ),
+    ],
+)
+def test_a_graph_never_holds_more_than_the_limit(gpu, start, nodes):
+    script = start(gpu, LIMIT)
+    script.do("graph g", *nodes, "instantiate e g 0")
+    script("launch cuGraphLaunch e -")
+    script.do("sync -")
+    assert held_peak(gpu) <= LIMIT
