@@ -26,6 +26,29 @@ int cuCtxSynchronize(void);
 int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes);
 int cuMemFree_v2(CUdeviceptr pointer);
 int cuMemGetInfo_v2(size_t *free, size_t *total);
+
+typedef struct {
+    int type, handle_types, location_type, location;
+    void *win32;
+    unsigned char flags[8];
+} allocation_properties;
+int cuMemGetAllocationGranularity(size_t *bytes, const allocation_properties *properties, int option);
+int cuMemCreate(unsigned long long *memory, size_t bytes, const allocation_properties *properties,
+                unsigned long long flags);
+int cuMemRelease(unsigned long long memory);
+int cuMemAddressReserve(CUdeviceptr *range, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                        unsigned long long flags);
+int cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, unsigned long long memory,
+             unsigned long long flags);
+int cuMemUnmap(CUdeviceptr pointer, size_t bytes);
+
+typedef struct {
+    size_t width, height;
+    int format;
+    unsigned channels;
+} array_description;
+int cuArrayCreate_v2(handle *array, const array_description *description);
+int cuArrayDestroy(handle array);
 int cuModuleLoadData(handle *module, const void *image);
 int cuModuleGetFunction(handle *function, handle module, const char *name);
 int cuLaunchKernel(handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -71,6 +94,34 @@ static void alloc_free(int calls) {
     }
 }
 
+// One granule: created, mapped, unmapped, released.
+static void map_unmap(int calls) {
+    static const allocation_properties on_first_device = {.type = 1, .location_type = 1};
+    static size_t granule;
+    static CUdeviceptr range;
+    if (range == 0) {
+        must(cuMemGetAllocationGranularity(&granule, &on_first_device, 0),
+             "cuMemGetAllocationGranularity");
+        must(cuMemAddressReserve(&range, granule, 0, 0, 0), "cuMemAddressReserve");
+    }
+    for (int i = 0; i < calls; i++) {
+        unsigned long long memory;
+        must(cuMemCreate(&memory, granule, &on_first_device, 0), "cuMemCreate");
+        must(cuMemMap(range, granule, 0, memory, 0), "cuMemMap");
+        must(cuMemUnmap(range, granule), "cuMemUnmap");
+        must(cuMemRelease(memory), "cuMemRelease");
+    }
+}
+
+static void array_create_destroy(int calls) {
+    static const array_description floats = {64, 64, 0x20, 1};
+    for (int i = 0; i < calls; i++) {
+        handle array;
+        must(cuArrayCreate_v2(&array, &floats), "cuArrayCreate");
+        must(cuArrayDestroy(array), "cuArrayDestroy");
+    }
+}
+
 static void memory_info(int calls) {
     size_t free_bytes, total;
     for (int i = 0; i < calls; i++)
@@ -106,6 +157,8 @@ static const struct call {
     int calls, rounds;
 } all_calls[] = {
     {"alloc_free", alloc_free, 20000, 50},
+    {"map_unmap", map_unmap, 5000, 50},
+    {"array_create_destroy", array_create_destroy, 5000, 50},
     {"memory_info", memory_info, 100000, 50},
     // Under a share many batches each, and so with all that is done once in a while.
     {"launch", launch, 20000, 100},

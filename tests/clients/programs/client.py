@@ -1,10 +1,10 @@
 """The common part of every client program, so that each file contains only the use of its library.
 
 A client is run as ``python NAME.py JOB AMOUNT`` and prints one JSON object. *fill* allocates chunks
-of so many MiB until its library reports that memory is out. *refill* then drops all chunks, and does
-it again. *hold* does it once, prints "holding" and waits for the end of its input. *work* copies a pattern of so many MiB to the card and back and
-launches a kernel, and with ``--launches`` so many more. *compute* prints "ready", waits for a line,
-and launches kernels for so many seconds.
+of so many MiB until its library reports that memory is out. *refill* then drops all chunks, and
+fills memory again. *hold* fills it, prints "holding" and waits for the end of its input. *work*
+copies a pattern of so many MiB to the card and back and launches a kernel, and with ``--launches``
+so many more. *compute* prints "ready", waits for a line, and launches kernels for so many seconds.
 """
 
 import argparse
