@@ -95,7 +95,8 @@ int main(int argc, char **argv)
         stage("full");
         while (live)
             free_last();
-        MUST(cuMemUnmap(pool, mapped));
+        if (mapped) /* otherwise other processes were faster */
+            MUST(cuMemUnmap(pool, mapped));
         MUST(cuMemAddressFree(pool, RANGE));
         mapped = 0;
         stage("empty");
