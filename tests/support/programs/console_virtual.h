@@ -4,7 +4,7 @@
  * that has them and their number there. */
 #pragma once
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "console_memory.h"
 
@@ -57,7 +57,7 @@ static int other_apis(char **a)
     if (IS("external")) { /* a new file, as the memory of another API */
         CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
             .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-            .handle.fd = memfd_create("another API", MFD_CLOEXEC),
+            .handle.fd = (int)syscall(SYS_memfd_create, "another API", 0),
             .size = external_sizes[index_of(a[1])] = size(a[2])};
         if (ftruncate(description.handle.fd, (off_t)description.size))
             return -1;
