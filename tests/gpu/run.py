@@ -33,6 +33,14 @@ NO_GPU = 3
 #: Seconds for each part of `all`: 14 minutes together, 9 of them for the measures.
 DEADLINES = {"tests": 270.0, "memory": 60.0, "calls": 150.0, "share": 330.0}
 
+#: The parts that each word of the command line runs.
+PARTS = {
+    "test": ["tests"],
+    "bench": ["memory", "calls", "share"],
+    "all": [*DEADLINES],
+    **{part: [part] for part in DEADLINES if part != "tests"},
+}
+
 #: Seconds that a part has to clean up when its time is over.
 GRACE = 10.0
 
@@ -83,7 +91,7 @@ def _options() -> argparse.Namespace:
         description="Tests and measures hami-py on this machine's GPU.",
         epilog="exit code 3: no GPU, and --stub was not given",
     )
-    parser.add_argument("what", choices=["test", "bench", "all"])
+    parser.add_argument("what", choices=PARTS)
     parser.add_argument("--stub", action="store_true", help="on the stub driver, without a GPU")
     parser.add_argument("--out", default="gpu-results", help="the folder for results")
     parser.add_argument(
@@ -181,12 +189,9 @@ def _environment(site: Path, card: str) -> dict[str, str]:
 def _run(job: Job, options: argparse.Namespace) -> int:
     started = time.monotonic()
     head = _head(job, options)
-    parts = {"test": ["tests"], "bench": ["memory", "calls", "share"]}.get(
-        options.what, list(DEADLINES)
-    )
     print(f"{head['card']}, driver {head['driver']}, CUDA {head['cuda']}; results in {job.out}")
     results = []
-    for part in parts:
+    for part in PARTS[options.what]:
         deadline = options.deadline or DEADLINES[part]
         print(f"\n== {part}, at most {deadline:.0f} s", flush=True)
         begun = time.monotonic()
