@@ -5,61 +5,28 @@ needs them. All of them are differences of NVML's numbers, read by another proce
 """
 
 import os
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from bench.results import Row, middle_half
+from bench.results import Row
 from gpu.card import SOURCES, Card
+from gpu.measures import driver_memory, kinds
+from gpu.measures.growth import Growth, Sample, rows
 from support.console import RELEASE_THRESHOLD, RESERVED_NOW, Console
 from support.slices import KIB, MIB
-
-REPEATS = 3
-
-#: One run's numbers: name, value, unit.
-Sample = Iterator[tuple[str, float, str]]
 
 
 def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
     """The rows, group by group; a text is a measurement that failed."""
-    for group in (contexts, pages, pitches, managed, pools, frees, deaths):
-        try:
-            yield _rows(group, card, command)
-        except (AssertionError, OSError, KeyError) as error:
-            yield f"{group.__name__}: {type(error).__name__}: {error}"
-
-
-def _rows(group: Callable[[Card], Sample], card: Card, command: str) -> list[Row]:
-    found: dict[tuple[str, str], list[float]] = {}
-    for _ in range(REPEATS):
-        for name, value, unit in group(card):
-            found.setdefault((name, unit), []).append(value)
-    return [
-        Row(
-            name,
-            round(statistics.median(values), 3),
-            unit,
-            round(middle_half(values), 3),
-            len(values),
-            None,
-            "lower",
-            command,
-        )
-        for (name, unit), values in found.items()
-    ]
-
-
-class Growth:
-    """The growth of NVML's "used" since the last call."""
-
-    def __init__(self, card: Card) -> None:
-        self._card = card
-        self._last = card.used()
-
-    def __call__(self) -> int:
-        now = self._card.used()
-        grown, self._last = now - self._last, now
-        return grown
+    # The groups with the most contexts, and so the slowest on a real card, are the last.
+    groups = (
+        *(contexts, pages, kinds.arrays, kinds.virtual, kinds.graphs, kinds.exports, kinds.handles),
+        *(driver_memory.modules, driver_memory.libraries, driver_memory.green),
+        *(driver_memory.limits, driver_memory.resets, driver_memory.returns),
+        *(pitches, managed, frees, deaths, pools),
+    )
+    for group in groups:
+        yield from rows(group, card, command)
 
 
 def contexts(card: Card) -> Sample:
@@ -106,11 +73,16 @@ def pages(card: Card) -> Sample:
     """The bytes that cuMemAlloc takes for a request, and how many small requests share them."""
     with card.console() as console:
         grown = Growth(card)
-        for size in (1, 512, MIB, 2 * MIB, 2 * MIB + 1, 3 * MIB, 33 * MIB):
+        for size in (1, 512, MIB, MIB + 1, 3 * MIB // 2, 2 * MIB, 2 * MIB + 1, 3 * MIB, 33 * MIB):
             console.do(f"alloc a {size}")
             yield f"cuMemAlloc({size})", grown(), "bytes"
             console.do("free a")
             grown()
+        for size in (64 * KIB, MIB - 512, MIB + 1):
+            console.do(*(f"alloc a{number} {size}" for number in range(100)))
+            yield f"100 times cuMemAlloc({size})", grown(), "bytes"
+            console.do(*(f"free a{number}" for number in range(100)))
+            yield f"100 times cuMemAlloc({size}), all freed", grown(), "bytes"
         console.do("alloc a 1")
         grown()
         fitting = 1

@@ -246,7 +246,8 @@ static int launches_and_streams(char **a)
     if (IS("kernel")) { /* the oldest launch functions take the blocks' shape from the kernel */
         CUfunction *function = &SLOT(launchables, a[1]);
         int result = CALL(cuModuleGetFunction, function, SLOT(modules, a[2]), a[3]);
-        return result ? result : CALL(cuFuncSetBlockShape, *function, 1, 1, 1);
+        int has_shape = find("cuFuncSetBlockShape", (void *)cuFuncSetBlockShape) != NULL;
+        return result || !has_shape ? result : CALL(cuFuncSetBlockShape, *function, 1, 1, 1);
     }
     if (IS("module"))
         return a[2] ? load_module(&SLOT(modules, a[1]), a[2])

@@ -1,11 +1,10 @@
 /* The console's commands for virtual memory, and for memory of other processes and other APIs.
  *
  * An address is a name, or a name and an offset: `r`, `r+4M`. Descriptors are passed as the process
- * that has them and their number there. */
+ * that has them and their number there; console_descriptors.h has the way that works for every file. */
 #pragma once
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sys/mman.h>
+#include "console_descriptors.h"
 #include "console_memory.h"
 
 static CUmemGenericAllocationHandle physicals[SLOTS];
@@ -26,13 +25,6 @@ static CUdeviceptr address_of(const char *text)
 {
     const char *plus = strchr(text, '+');
     return pointers[base_of(text)] + (plus ? size(plus + 1) : 0);
-}
-
-static int open_descriptor(const char *pid, const char *number)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%s/fd/%s", pid, number);
-    return open(path, O_RDWR | O_CLOEXEC);
 }
 
 static void *as_handle(int descriptor) { return (void *)(uintptr_t)descriptor; }
@@ -57,7 +49,7 @@ static int other_apis(char **a)
     if (IS("external")) { /* a new file, as the memory of another API */
         CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
             .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-            .handle.fd = (int)syscall(SYS_memfd_create, "another API", 0),
+            .handle.fd = memfd_create("another API", MFD_CLOEXEC),
             .size = external_sizes[index_of(a[1])] = size(a[2])};
         if (ftruncate(description.handle.fd, (off_t)description.size))
             return -1;
@@ -155,11 +147,12 @@ static int physical_memory(char **a)
                "types=%d location=%d id=%d", found.requestedHandleTypes, found.location.type,
                found.location.id);
     }
-    if (IS("granularity")) {
+    if (IS("granularity")) { /* `granularity 0 1`: of device 0, the recommended one */
         CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                           .location = {CU_MEM_LOCATION_TYPE_DEVICE, NUMBER(1, 0)}};
         size_t granularity = UNTOUCHED;
-        ANSWER(CALL(cuMemGetAllocationGranularity, &granularity, &properties, 0), "%zu", granularity);
+        ANSWER(CALL(cuMemGetAllocationGranularity, &granularity, &properties, NUMBER(2, 0)), "%zu",
+               granularity);
     }
     if (IS("export")) {
         int descriptor = -1;
@@ -174,9 +167,7 @@ static int physical_memory(char **a)
         close(descriptor);
         return result;
     }
-    if (IS("close_fd"))
-        return close(atoi(a[1]));
-    return other_processes(a);
+    return descriptors(a);
 }
 
 static int virtual_memory(char **a)
