@@ -101,15 +101,23 @@ class Card:
             time.sleep(0.005)
         return time.monotonic() - start
 
-    def slice(self, limit: int | None, *others: int | None, share: int | None = None) -> "Slice":
+    def slice(
+        self,
+        limit: int | None,
+        *others: int | None,
+        share: int | None = None,
+        context_memory: int | None = None,
+        granule: int | None = None,
+    ) -> "Slice":
         """A new slice with this limit in bytes on the first card, and the others on the next cards.
 
-        ``share``: percent of the time of each of them.
+        ``share``: percent of the time of each of them; ``context_memory`` and ``granule``: bytes
+        that each context is charged, and to which requests are rounded up.
         """
         self._slices += 1
         name = f"slice{self._slices}"
         rows = dict(zip(self.uuids, (limit, *others), strict=False))
-        directory = slices.make(self.folder / name, rows, share)
+        directory = slices.make(self.folder / name, rows, share, context_memory, granule)
         return Slice(self, directory, name)
 
     @contextlib.contextmanager
