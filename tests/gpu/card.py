@@ -171,6 +171,12 @@ class Slice:
         code = "import json, hami_py as hami; print(json.dumps(hami.usage().cards[0].memory_used))"
         return int(self.python(code))
 
+    def charged(self) -> int:
+        """The same bytes, read from the account: a thousand times as fast."""
+        from hami_py._native import Account
+
+        return Account.open(self.directory / "account").snapshot().memory_used[0]
+
     def refusals(self) -> int:
         """The number of requests on the first card that the library has refused."""
         from hami_py._native import Account

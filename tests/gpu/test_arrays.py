@@ -31,11 +31,11 @@ def test_arrays_fill_the_limit_and_no_more(card, kind, lookup):
             for command, _ in KINDS.values():
                 assert console(command.format("b")) == OUT_OF_MEMORY
             assert limited.refusals() == len(KINDS) * (round + 1)
-            assert limited.usage() == LIMIT
+            assert limited.charged() == LIMIT
             assert console.value("info", "free") == 0
             assert LIMIT <= card.used() - before <= LIMIT + card.slack
             console.do(*(free.format(f"a{number}") for number in range(COUNT)))
-            assert limited.usage() == 0
+            assert limited.charged() == 0
     if card.stub:
         assert limited.ledger()["peak"] == LIMIT
 
@@ -46,7 +46,7 @@ def test_small_arrays_are_charged_what_they_take(card, note):
     with limited.console() as console:
         before = card.used()
         console.do(*(f"array a{number} 1024 1025" for number in range(64)))
-        grown, usage = card.used() - before, limited.usage()
+        grown, usage = card.used() - before, limited.charged()
         note("bytes of 64 arrays of 1025 KiB: NVML, charged", [grown, usage])
         assert grown <= usage + card.slack
         assert usage <= LIMIT

@@ -37,10 +37,10 @@ def test_a_context_is_part_of_the_limit(card, context, note):
     limited = card.slice(limit, context_memory=context)
     before = card.used()
     with limited.console() as console:
-        assert limited.usage() == context
+        assert limited.usage() == limited.charged() == context
         assert console.value("info", "free") == 256 * MIB
         assert console.fill("alloc a {size}", STEP, limit) == (256 * MIB, OUT_OF_MEMORY)
-        assert limited.usage() == limit
+        assert limited.charged() == limit
         assert card.used() - before <= limit + card.slack
         with outside(limited) as other:
             assert other("device 0") == OUT_OF_MEMORY
@@ -51,13 +51,13 @@ def test_every_context_is_charged_until_it_is_destroyed(card, context):
     limited = card.slice(3 * context + 64 * MIB, context_memory=context)
     before = card.used()
     with limited.console() as console, limited.console():
-        assert limited.usage() == 2 * context
+        assert limited.charged() == 2 * context
         console.do("context c 0")
-        assert limited.usage() == 3 * context
-        assert card.used() - before <= limited.usage() + 3 * card.slack
+        assert limited.charged() == 3 * context
+        assert card.used() - before <= limited.charged() + 3 * card.slack
         assert console("context d 0") == OUT_OF_MEMORY
         console.do("destroy c")
-        assert limited.usage() == 2 * context
+        assert limited.charged() == 2 * context
 
 
 def test_a_green_context_is_charged_its_primary_context(card, context):
@@ -67,8 +67,8 @@ def test_a_green_context_is_charged_its_primary_context(card, context):
         if console("green g 16") != SUCCESS:
             pytest.skip(f"needs green contexts: {console.outputs}")
         console.do("green_context c g", "current c", "alloc a 64M")
-        assert limited.usage() == context + 64 * MIB
-        assert card.used() - before <= limited.usage() + 2 * card.slack
+        assert limited.charged() == context + 64 * MIB
+        assert card.used() - before <= limited.charged() + 2 * card.slack
         assert console("alloc b 65M") == OUT_OF_MEMORY
 
 
@@ -87,7 +87,7 @@ def test_memory_of_a_raised_limit_is_charged(card, context, limit, kernel, note)
     with limited.console() as console:
         console.do(f"limit {limit}", f"module m {SOURCES / file}", f"kernel k m {name}")
         console.do(f"launch_with k - {argument}", "sync_context")
-        grown, usage = card.used() - before - context, limited.usage() - context
+        grown, usage = card.used() - before - context, limited.charged() - context
         note("bytes by NVML, charged", [grown, usage])
         assert grown <= usage + card.slack
 
@@ -98,7 +98,7 @@ def test_a_raised_limit_that_does_not_fit_is_refused(card, context):
         before = console.value("limit_get heap", "value")
         assert console("limit heap 1G") == OUT_OF_MEMORY
         assert console.value("limit_get heap", "value") == before
-        assert limited.usage() == context
+        assert limited.charged() == context
 
 
 def test_requests_just_over_half_a_granule_stay_within_the_limit(card):
@@ -110,7 +110,7 @@ def test_requests_just_over_half_a_granule_stay_within_the_limit(card):
         while count < 128 and console(f"alloc a{count} {MIB + 1}") == SUCCESS:
             count += 1
         assert count == 64
-        assert limited.usage() == 128 * MIB
+        assert limited.charged() == 128 * MIB
         assert card.used() - before <= 128 * MIB + card.slack
 
 

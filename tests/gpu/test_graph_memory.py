@@ -44,11 +44,12 @@ def test_a_launched_graph_is_charged_what_the_driver_reserves(card, limited, con
     console.do(*graph("e", "64M"))
     for _ in range(3):
         console.do(f"{LAUNCH} e s", "sync s")
-        assert limited.usage() == reserved(console) >= 64 * MIB
-        assert console.value("info", "free") == LIMIT - limited.usage()
-        assert 64 * MIB <= card.used() - before <= limited.usage() + card.slack
+        assert limited.charged() == reserved(console) >= 64 * MIB
+        assert console.value("info", "free") == LIMIT - limited.charged()
+        assert 64 * MIB <= card.used() - before <= limited.charged() + card.slack
+    assert limited.usage() == limited.charged()
     console.do("graph_trim 0")
-    assert limited.usage() == reserved(console) == 0
+    assert limited.charged() == reserved(console) == 0
     console.do(f"alloc p {LIMIT}", "free p", f"{LAUNCH} e s")
 
 
@@ -57,7 +58,7 @@ def test_a_graph_over_the_limit_is_refused(card, limited, console, command):
     before = card.used()
     console.do(*graph("e", LIMIT + 2 * MIB))
     assert console(command) == OUT_OF_MEMORY
-    assert limited.usage() == 0
+    assert limited.charged() == 0
     assert limited.refusals() == 1
     assert card.used() - before <= card.slack
     console.do(f"alloc p {LIMIT}")
@@ -74,7 +75,7 @@ def test_many_graphs_stay_within_the_limit(card, limited, console):
             assert console(f"{LAUNCH} {name} {stream}") in (0, OUT_OF_MEMORY)
             assert card.used() - before <= LIMIT + card.slack
         console.do("sync_context")
-        assert limited.usage() <= LIMIT
+        assert limited.charged() <= LIMIT
 
 
 def test_captured_allocations_stay_within_the_limit(card, limited, console):
@@ -87,8 +88,8 @@ def test_captured_allocations_stay_within_the_limit(card, limited, console):
     for _ in range(10):
         console.do(f"{LAUNCH} e s")
     console.do("sync s")
-    assert limited.usage() == reserved(console)
-    assert 64 * MIB <= card.used() - before <= limited.usage() + card.slack
+    assert limited.charged() == reserved(console)
+    assert 64 * MIB <= card.used() - before <= limited.charged() + card.slack
     console.do("begin s", *(f"async a{number} 32M s" for number in range(10)))
     console.do(*(f"free_async a{number} s" for number in range(10)), "end s h", "instantiate f h")
     assert console(f"{LAUNCH} f s") == OUT_OF_MEMORY
@@ -99,17 +100,17 @@ def test_an_allocation_that_outlives_its_graph_is_charged(card, limited, console
     before = card.used()
     console.do(*graph("e", "128M", freed=False), f"{LAUNCH} e s", "destroy_executable e", "sync s")
     console.do("graph_trim 0")
-    assert limited.usage() >= 128 * MIB
-    assert limited.usage() >= card.used() - before - card.slack
+    assert limited.charged() >= 128 * MIB
+    assert limited.charged() >= card.used() - before - card.slack
     assert console("alloc p 129M") == OUT_OF_MEMORY
     console.do("free_async e s", "sync s", "graph_trim 0")
-    assert limited.usage() == 0
+    assert limited.charged() == 0
     console.do(f"alloc p {LIMIT}")
 
 
 def test_unused_graph_memory_makes_room_for_other_memory(card, limited, console):
     before = card.used()
     console.do(*graph("e", "192M"), f"{LAUNCH} e s", "sync s", f"alloc p {LIMIT}")
-    assert limited.usage() == LIMIT
+    assert limited.charged() == LIMIT
     assert card.used() - before <= LIMIT + card.slack
     assert console(f"{LAUNCH} e s") == OUT_OF_MEMORY
