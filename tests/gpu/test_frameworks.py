@@ -4,13 +4,15 @@ Each must raise its own out-of-memory error at the limit, and below it return th
 without a limit. The report lists each test whose framework is not installed.
 """
 
+import contextlib
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from support.running import run
-from support.slices import GIB
+from support.slices import GIB, MIB
 
 LIMIT = 2 * GIB
 
@@ -21,6 +23,12 @@ DEADLINE = 110.0
 
 #: The part of the limit that a framework must get; it rounds and keeps workspaces.
 ENOUGH = 0.85
+
+#: Bytes of code and workspaces that PyTorch loads for other jobs than `fill`.
+CODE = 128 * MIB
+
+#: Seconds between two looks at the card while a framework runs.
+LOOK = 0.05
 
 QUIET_JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -36,7 +44,10 @@ _ran: dict[tuple, dict] = {}
 
 @pytest.fixture
 def ask(card, card_kind, machine_python):
-    """`ask("torch", "fill", jobs)`: a job's result in the process that did all these jobs."""
+    """`ask("torch", "fill", jobs)`: a job's result in the process that did all these jobs.
+
+    The job "grown" is the most bytes by which NVML's "used" grew meanwhile.
+    """
 
     def framework(name, job, jobs, env=None, limit=LIMIT):
         _require(name, card_kind, machine_python)
@@ -46,9 +57,11 @@ def ask(card, card_kind, machine_python):
         if key not in _ran:
             command = [interpreter, SCRIPTS / f"with_{name}.py", *jobs]
             where = card.slice(limit).env if limit else card.env
-            done = run(command, {**where, **env}, deadline=DEADLINE)
+            with _peak(card) as grown:
+                done = run(command, {**where, **env}, deadline=DEADLINE)
             lines = [json.loads(line) for line in done.lines if line.startswith('{"job"')]
             _ran[key] = {line["job"]: line for line in lines}
+            _ran[key]["grown"] = {"result": max(grown)}
             _ran[key]["stderr"] = done.err[-1000:]
         answer = _ran[key].get(job)
         assert answer, f"{name} did not get to {job}: {_ran[key]['stderr']}"
@@ -56,6 +69,25 @@ def ask(card, card_kind, machine_python):
         return answer["result"]
 
     return framework
+
+
+@contextlib.contextmanager
+def _peak(card):
+    """A list of the bytes by which the card's use has grown, at each look."""
+    before, over = card.used(), threading.Event()
+    seen = [0]
+
+    def look():
+        while not over.wait(LOOK):
+            seen.append(card.used() - before)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()
 
 
 def _require(name, card_kind, machine_python):
@@ -73,7 +105,7 @@ def conf(value):
     return {"PYTORCH_CUDA_ALLOC_CONF": value, "PYTORCH_ALLOC_CONF": value} if value else {}
 
 
-TORCH_JOBS = ("total", "fill", "recover")
+TORCH_JOBS = ("total", "fill", "recover", "graphs")
 
 SAME = {
     "torch": ("matmul", "graph", "fork", "spawn"),
@@ -108,6 +140,25 @@ def test_torch_sees_the_limit_and_stops_at_it(ask, allocator):
 def test_torch_continues_after_an_out_of_memory_error(ask, allocator):
     env = conf(TORCH_ALLOCATORS[allocator])
     assert ask("torch", "recover", TORCH_JOBS, env) == float(1 << 20)
+
+
+@pytest.mark.parametrize("allocator", TORCH_ALLOCATORS)
+def test_torch_with_cuda_graphs_stays_within_the_limit(ask, allocator, note):
+    """Either the graphs share their memory, or one of them is out of memory."""
+    seen = ask("torch", "graphs", TORCH_JOBS, conf(TORCH_ALLOCATORS[allocator]))
+    note("graphs", [seen["graphs"], seen["text"]])
+    assert seen["sums"] == [256 * MIB]
+    assert seen["graphs"] == 16 or "out of memory" in seen["text"]
+
+
+@pytest.mark.parametrize("allocator", TORCH_ALLOCATORS)
+def test_torch_takes_no_more_of_the_card_than_its_limit(ask, card, allocator, note):
+    """The driver's own part is that of the same program without a limit."""
+    filled = ask("torch", "fill", ("fill",), limit=None)["got"]
+    driver = ask("torch", "grown", ("fill",), limit=None) - filled
+    grown = ask("torch", "grown", TORCH_JOBS, conf(TORCH_ALLOCATORS[allocator]))
+    note("bytes by NVML, bytes of the driver", [grown, driver])
+    assert grown <= LIMIT + driver + CODE + card.slack
 
 
 @pytest.mark.parametrize("job", ["fill", "fill_async"])

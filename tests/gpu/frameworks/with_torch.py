@@ -47,6 +47,35 @@ def graph() -> float:
     return float(result.sum())
 
 
+def graphs() -> dict[str, object]:
+    """Up to 16 CUDA graphs, each with 256 MiB of temporary memory; each is replayed at once."""
+
+    def work() -> torch.Tensor:
+        parts = [torch.ones(64 << 20, dtype=torch.uint8, device="cuda") for _ in range(4)]
+        return torch.stack([part.sum() for part in parts]).sum()
+
+    torch.cuda.empty_cache()
+    work()
+    torch.cuda.synchronize()
+    recorded, sums, text = [], [], ""
+    try:
+        for _ in range(16):
+            one = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(one):
+                result = work()
+            recorded.append((one, result))
+            one.replay()
+            torch.cuda.synchronize()
+            sums.append(int(result))
+    except RuntimeError as error:
+        # The end of the broken capture may fail too, and hide the first error.
+        cause: BaseException | None = error
+        while cause:
+            text += str(cause)[:200] + "; "
+            cause = cause.__context__
+    return {"sums": sorted(set(sums)), "graphs": len(sums), "text": text}
+
+
 class Numbers(torch.utils.data.Dataset):
     """0 to 63; on the GPU where the worker may use it."""
 
@@ -76,6 +105,7 @@ if __name__ == "__main__":
             "recover": recover,
             "matmul": matmul,
             "graph": graph,
+            "graphs": graphs,
             # CUDA cannot be used in a child that was forked from a process which uses it.
             "fork": lambda: workers("fork", "cpu"),
             "spawn": lambda: workers("spawn", "cuda"),
