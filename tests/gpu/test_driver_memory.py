@@ -4,11 +4,14 @@ The figures of a real card are measured first, outside of any slice.
 """
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from gpu.card import SOURCES, begin, python_path
+from gpu.card import SOURCES, Slice, begin, python_path
+from support import slices
 from support.console import OUT_OF_MEMORY, SUCCESS, Console
+from support.running import Started
 from support.slices import GIB, MIB
 
 STEP = 32 * MIB
@@ -99,6 +102,45 @@ def test_a_raised_limit_that_does_not_fit_is_refused(card, context):
         assert console("limit heap 1G") == OUT_OF_MEMORY
         assert console.value("limit_get heap", "value") == before
         assert limited.charged() == context
+
+
+SWEEPER = Path(slices.__file__).with_name("sweeper.py")
+
+
+@pytest.fixture
+def measured(card, context):
+    """A slice whose memory is measured, as on a node of Kubernetes."""
+    from hami_py._native import GrantsPage
+
+    runtime = card.folder / "runtime"
+    directory = runtime / "slices" / "measured"
+    limits = {card.uuid: context + 256 * MIB}
+    slices.make(directory, limits, context_memory=context, granule=2 * MIB)
+    GrantsPage.create(directory / "grants")
+    env = {**card.env, **python_path()}
+    coordinator = [sys.executable, "-m", "hami_py.coordinator", runtime]
+    with Started(coordinator, env), Started([sys.executable, SWEEPER, runtime], env) as sweeper:
+        sweeper.wait_for("ready")
+        yield Slice(card, directory, "measured")
+
+
+def test_the_variables_of_a_module_are_charged_once_they_are_measured(
+    card, context, measured, note
+):
+    before = card.used()
+    with measured.console() as console:
+        if str(console.pid) not in card.observe()["processes"]:
+            pytest.skip("needs an NVML that lists the processes under their own PIDs")
+        console.do(f"module m {SOURCES / 'large.ptx'}", "kernel k m touch", "launch_with k - 0")
+        console.do("sync_context")
+        grown = card.used() - before
+        seconds = card.wait_until(
+            lambda: measured.charged() >= grown - card.slack, "the module is charged"
+        )
+        note("seconds until the module was charged", round(seconds, 3))
+        note("bytes by NVML, charged", [grown, measured.charged()])
+        beyond = 257 * MIB - (grown - context) + card.slack
+        assert console(f"alloc a {beyond}") == OUT_OF_MEMORY
 
 
 def test_requests_just_over_half_a_granule_stay_within_the_limit(card):
