@@ -3,7 +3,8 @@
  * An address is a name, or a name and an offset: `r`, `r+4M`. Descriptors are passed as the process
  * that has them and their number there; console_descriptors.h has the way that works for every file. */
 #pragma once
-#include <sys/mman.h>
+#include <linux/memfd.h>
+#include <sys/syscall.h>
 #include "console_descriptors.h"
 #include "console_memory.h"
 
@@ -49,7 +50,8 @@ static int other_apis(char **a)
     if (IS("external")) { /* a new file, as the memory of another API */
         CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
             .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-            .handle.fd = memfd_create("another API", MFD_CLOEXEC),
+            /* glibc 2.17, for which the GPU kit is built, has no memfd_create. */
+            .handle.fd = (int)syscall(SYS_memfd_create, "another API", MFD_CLOEXEC),
             .size = external_sizes[index_of(a[1])] = size(a[2])};
         if (ftruncate(description.handle.fd, (off_t)description.size))
             return -1;
