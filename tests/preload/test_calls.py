@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from support.artifacts import ROOT
+from support import drivers
+from support.drivers import signatures
 from support.elf import exported
 from support.slices import GIB
 
@@ -17,15 +18,6 @@ STATES = ["loaded", "initialised", "context"]
 
 #: Letters that `call_each` understands, by what a parameter is.
 NULL, ONE, BUFFER = "0", "1", "b"
-
-
-def signatures(header: str) -> dict[str, list[str]]:
-    """Parameter types by function, as the generator wrote them."""
-    text = (ROOT / "interposer" / "sys" / "src" / f"{header}.rs").read_text()
-    rows = re.findall(r"^        (\w+) \((.*?)\) -> \w+;$", text, re.MULTILINE)
-    return {
-        name: [p.split(": ")[1] for p in parameters.split(", ") if p] for name, parameters in rows
-    }
 
 
 def is_number(kind: str) -> bool:
@@ -67,8 +59,57 @@ def test_every_hooked_function_answers_as_the_driver(
     shares = {"CUDA_DEVICE_SM_LIMIT": share, "GPU_CORE_UTILIZATION_POLICY": "force"}
     env = {"LIBRARY": soname, "STATE": state, **shares}
     bare, limited = trace_pair("call_each", GIB, env=env, input=calls + "\n")
-    assert len(bare) == len(mine) + 2
+    assert [line.partition("(")[0] for line in bare[:-2]] == mine
     assert limited == bare
+
+
+@pytest.fixture
+def calls_are_the_same(artifacts, trace_pair):
+    """`calls_are_the_same(version, names, state, arguments)` fails where a call differs."""
+
+    def check(version, names, state, arguments):
+        known = signatures("cuda")
+        calls = "".join(f"{name} {arguments(known[name])}\n" for name in names)
+        shares = {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "force"}
+        driver = drivers.environment(artifacts, version)
+        env = {"LIBRARY": "libcuda.so.1", "STATE": state, **shares, **driver}
+        bare, limited = trace_pair("call_each", GIB, env=env, input=calls)
+        assert [line.partition("(")[0] for line in bare[:-2]] == names
+        assert limited == bare
+        return bare
+
+    return check
+
+
+@pytest.mark.parametrize("arguments", [all_null, plausible, unknown_handles])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", drivers.OLDER)
+def test_every_hooked_function_answers_as_an_older_driver(
+    artifacts, calls_are_the_same, *, version, state, arguments
+):
+    """A function that the driver lacks is missing with the library, too."""
+    hooked = exported(artifacts.library) & set(signatures("cuda"))
+    lacking = hooked - exported(artifacts.older_driver(version) / "libcuda.so.1")
+    bare = calls_are_the_same(version, sorted(hooked), state, arguments)
+    missing = {line.partition("(")[0] for line in bare if line.endswith(" -> missing")}
+    assert missing == lacking != set()
+
+
+@pytest.mark.parametrize("arguments", [all_null, plausible, unknown_handles])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "version",
+    [
+        drivers.NEWEST,
+        *(pytest.param(older, marks=pytest.mark.tier("torture")) for older in drivers.OLDER),
+    ],
+)
+def test_every_other_function_answers_as_the_driver(
+    artifacts, calls_are_the_same, *, version, state, arguments
+):
+    """Our books must not make the driver behave differently where nothing is hooked."""
+    others = set(signatures("cuda")) - exported(artifacts.library)
+    calls_are_the_same(version, sorted(others), state, arguments)
 
 
 def test_extreme_sizes_and_pointers_reach_the_driver(trace_pair):

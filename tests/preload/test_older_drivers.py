@@ -1,29 +1,14 @@
 """The stub's drivers of older CUDA versions have the exports, and the version, of their time."""
 
-import re
-
 import pytest
 
 from support import elf
-from support.artifacts import ROOT
 from support.console import Console
+from support.drivers import OLDER, since
 
-NUMBERS = {"11.8": 11080, "12.2": 12020, "12.8": 12080, "13.0": 13000}
-
-
-def since() -> dict[str, int]:
-    """The CUDA version that introduced each symbol, from the table made from NVIDIA's header."""
-    text = (ROOT / "interposer" / "sys" / "src" / "versions.rs").read_text()
-    rows = re.findall(r'^\s*\("\w+", (\d+), \w+, "(cu\w+)"\)', text, re.MULTILINE)
-    oldest: dict[str, int] = {}
-    for version, symbol in rows:
-        oldest[symbol] = min(int(version), oldest.get(symbol, int(version)))
-    return oldest
-
-
-@pytest.mark.parametrize("version", NUMBERS)
+@pytest.mark.parametrize("version", OLDER)
 def test_an_older_driver_has_the_exports_of_its_time(artifacts, version):
-    later = {symbol for symbol, number in since().items() if number > NUMBERS[version]}
+    later = {symbol for symbol, number in since().items() if number > OLDER[version]}
     newest = elf.exported(artifacts.libcuda)
     assert later <= newest and len(later) > 40
     older = elf.exported(artifacts.older_driver(version) / "libcuda.so.1")

@@ -10,9 +10,10 @@
 #include <unistd.h>
 #include "nvml.h"
 
-#define ARGUMENTS 12
+#define ARGUMENTS 16
 
-typedef int function(long, long, long, long, long, long, long, long, long, long, long, long);
+typedef int function(long, long, long, long, long, long, long, long, long, long, long, long, long, long,
+                     long, long);
 
 static void *library;
 
@@ -46,7 +47,8 @@ static void call(const char *symbol, const char *pattern)
     for (int i = 0; pattern[i]; i++)
         arguments[i] = pattern[i] == 'b' ? (long)buffers[i] : pattern[i] - '0';
     const long *a = arguments;
-    int result = target(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]);
+    int result = target(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11],
+                        a[12], a[13], a[14], a[15]);
     printf("%d", result);
     for (int i = 0; pattern[i]; i++)
         if (memcmp(buffers[i], untouched, sizeof untouched))
@@ -56,10 +58,12 @@ static void call(const char *symbol, const char *pattern)
 
 int main(void)
 {
-    char symbol[128], pattern[ARGUMENTS + 1];
+    char line[256], symbol[128], pattern[ARGUMENTS + 1];
     library = dlopen(getenv("LIBRARY"), RTLD_NOW);
     setvbuf(stdin, NULL, _IONBF, 0);
-    while (scanf("%127s %12s", symbol, pattern) == 2) {
+    while (fgets(line, sizeof line, stdin)) {
+        pattern[0] = '\0'; /* a function without parameters */
+        sscanf(line, "%127s %16s", symbol, pattern);
         printf("%s(%s) -> ", symbol, pattern);
         fflush(stdout);
         pid_t child = fork();
