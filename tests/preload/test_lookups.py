@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+from support import drivers, elf
 from support.artifacts import ROOT
+from support.console import NOT_SUPPORTED
 from support.running import run
 from support.slices import GIB, MIB
 from support.traces import comparable
@@ -25,21 +27,23 @@ def anonymous(lines):
     return [hooked.sub(r"#: \1", line) for line in lines]
 
 
-def driver_names() -> list[str]:
-    """Every name that cuGetProcAddress knows, from the tables generated from NVIDIA's headers."""
-    text = (ROOT / "interposer" / "sys" / "src" / "versions.rs").read_text()
-    return sorted(set(re.findall(r'^\s*\("(cu\w+)"', text, re.MULTILINE)))
+versions = pytest.mark.parametrize("version", [drivers.NEWEST, *drivers.OLDER])
 
 
-def test_cu_get_proc_address_returns_the_requested_version(trace_pair):
-    names = [*driver_names(), "cuNoSuchThing", "cuMemAlloc_v2", "curl_easy_init"]
-    bare, limited = trace_pair("proc_address_table", GIB, input="\n".join(names))
-    assert len(bare) > 5000
+@versions
+def test_cu_get_proc_address_returns_the_requested_version(artifacts, trace_pair, version):
+    names = [*drivers.names(), "cuNoSuchThing", "cuMemAlloc_v2", "curl_easy_init"]
+    env = drivers.environment(artifacts, version)
+    bare, limited = trace_pair("proc_address_table", GIB, env=env, input="\n".join(names))
+    assert len(bare) > 10_000
     assert limited == bare
 
 
-def test_cu_get_proc_address_is_as_strict_as_the_driver(trace_pair):
-    bare, limited = trace_pair("proc_address_edges", GIB)
+@pytest.mark.parametrize("version", [v for v in [drivers.NEWEST, *drivers.OLDER] if v != "11.8"])
+def test_cu_get_proc_address_is_as_strict_as_the_driver(artifacts, trace_pair, version):
+    env = drivers.environment(artifacts, version)
+    bare, limited = trace_pair("proc_address_edges", GIB, env=env)
+    assert len(bare) > 500
     assert limited == bare
 
 
@@ -50,7 +54,7 @@ def test_functions_that_an_older_driver_lacks_are_missing_in_cu_get_proc_address
     profile = tmp_path / "old.toml"
     text = (ROOT / "tests" / "stub" / "profiles" / "a100.toml").read_text()
     profile.write_text(f"cuda_version = 11040\n{text}")
-    names = "\n".join(driver_names())
+    names = "\n".join(drivers.names())
     gpu = stub_server(str(profile))
     command = [program("proc_address_table")]
     slice_path = slice_dir({gpu.uuids()[0]: GIB})
@@ -69,12 +73,44 @@ def old_driver(program, tmp_path):
     return folder
 
 
-def test_dlsym_finds_no_symbol_that_the_driver_lacks(artifacts, program, old_driver):
-    env = {"LD_LIBRARY_PATH": str(old_driver)}
-    bare = run([program("missing_symbols")], env)
-    limited = run([program("missing_symbols")], {**env, "LD_PRELOAD": str(artifacts.library)})
+def symbols() -> list[str]:
+    """Every symbol of any driver."""
+    return sorted({*drivers.signatures("cuda"), *drivers.since()})
+
+
+def test_dlsym_finds_no_symbol_that_a_very_old_driver_lacks(artifacts, program, old_driver):
+    env, names = {"LD_LIBRARY_PATH": str(old_driver)}, "\n".join(symbols())
+    bare = run([program("missing_symbols")], env, input=names)
+    preloaded = {**env, "LD_PRELOAD": str(artifacts.library)}
+    limited = run([program("missing_symbols")], preloaded, input=names)
     assert "cuMemAlloc_v2: by handle 0" in bare.out
     assert limited == bare
+
+
+@versions
+def test_dlsym_finds_no_symbol_that_the_driver_lacks(artifacts, trace_pair, version):
+    env = drivers.environment(artifacts, version)
+    bare, limited = trace_pair("missing_symbols", GIB, env=env, input="\n".join(symbols()))
+    later = [n for n, since in drivers.since().items() if since > drivers.OLDER.get(version, 99000)]
+    absent = ": by handle 0, by version 0, in the global scope 0, next 0"
+    assert {line.partition(":")[0] for line in bare if line.endswith(absent)} >= {*later}
+    assert sum(" 1" in line for line in bare) > 500
+    assert limited == bare
+
+
+@pytest.mark.parametrize("version", drivers.OLDER)
+def test_a_direct_call_of_a_function_that_the_driver_lacks_is_not_supported(
+    artifacts, program, slice_env, gpu, version
+):
+    """The dynamic linker binds weak references to our exports, whatever the driver has."""
+    hooked = elf.exported(artifacts.library) & set(drivers.signatures("cuda"))
+    lacking = hooked - elf.exported(artifacts.older_driver(version) / "libcuda.so.1")
+    functions = "".join(f"X({name})" for name in sorted(lacking))
+    caller = program("missing_symbol_calls", f"-DFUNCTIONS={functions}")
+    done = run([caller], {**slice_env(gpu, GIB), **drivers.environment(artifacts, version)})
+    expected = {f"{name} -> {NOT_SUPPORTED} {NOT_SUPPORTED} written=0" for name in lacking}
+    assert {*done.lines} == expected
+    assert (len(done.lines), done.code) == (3 * len(lacking), 0)
 
 
 def test_a_direct_call_of_a_missing_function_is_not_supported(artifacts, program, old_driver):

@@ -1,18 +1,15 @@
 // build: -ldl
-/* Looks up functions that are newer than the driver. */
+/* Looks up each symbol on standard input, of which the driver may lack some. */
 #include <dlfcn.h>
 #include "trace.h"
 
 int main(void)
 {
-    static const char *const names[] = {"cuInit", "cuDeviceGetCount", "cuMemAlloc_v2",
-                                        "cuMemFree_v2", "cuMemGetInfo_v2", "cuDeviceTotalMem_v2",
-                                        "cuGetProcAddress", "cuGetProcAddress_v2",
-                                        "cuLaunchKernelEx"};
+    char name[128];
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        SAY("%s: by handle %d, by version %d, in the global scope %d", names[i],
-            dlsym(driver, names[i]) != NULL, dlvsym(driver, names[i], "ANY_1.0") != NULL,
-            dlsym(RTLD_DEFAULT, names[i]) != NULL);
+    while (scanf("%127s", name) == 1)
+        SAY("%s: by handle %d, by version %d, in the global scope %d, next %d", name,
+            dlsym(driver, name) != NULL, dlvsym(driver, name, "ANY_1.0") != NULL,
+            dlsym(RTLD_DEFAULT, name) != NULL, dlsym(RTLD_NEXT, name) != NULL);
     return 0;
 }

@@ -1,6 +1,7 @@
 // build: -ldl
 /* Prints what cuGetProcAddress returns for every name on standard input, for programs compiled for every
- * generation of CUDA. The exported symbol at each address shows which form it is. */
+ * generation of CUDA. The exported symbol at each address shows which form it is. A driver before CUDA 12
+ * has no cuGetProcAddress_v2: its results are -1. */
 #include "proc_address.h"
 #include "trace.h"
 
@@ -16,8 +17,9 @@ static const char *symbol_of(void *function)
 
 int main(void)
 {
-    static const int versions[] = {2000, 3020, 4000, 7000, 9000, 11000, 11030, 12000, 13000, 13040};
-    static const uint64_t flags[] = {CU_GET_PROC_ADDRESS_DEFAULT,
+    static const int versions[] = {2000,  3020,  4000,  7000,  9000,  11000, 11030,
+                                   11080, 12000, 12020, 12080, 13000, 13040};
+    static const uint64_t flags[] = {CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_LEGACY_STREAM,
                                      CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM};
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     get_proc_address *v1 = (get_proc_address *)dlsym(driver, "cuGetProcAddress");
@@ -29,7 +31,7 @@ int main(void)
                 void *old = NULL, *new = NULL;
                 int status = -1;
                 int old_result = v1(name, &old, versions[v], flags[f]);
-                int new_result = v2(name, &new, versions[v], flags[f], &status);
+                int new_result = v2 ? v2(name, &new, versions[v], flags[f], &status) : -1;
                 printf("%s %d %d -> v1 %d %s, v2 %d %s status=%d\n", name, versions[v],
                        (int)flags[f], old_result, symbol_of(old), new_result, symbol_of(new),
                        status);

@@ -74,7 +74,11 @@ DRIVER_API CUresult cuGreenCtxStreamCreate(handle *stream, CUgreenCtx green, uns
                                            int priority);
 
 /* Lookup. */
-enum { CU_GET_PROC_ADDRESS_DEFAULT = 0, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+enum {
+    CU_GET_PROC_ADDRESS_DEFAULT = 0,
+    CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1,
+    CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
+};
 
 DRIVER_API CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags);
 DRIVER_API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version,
