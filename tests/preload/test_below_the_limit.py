@@ -22,8 +22,8 @@ LINEAR = """
     thread alloc b 1M; attributes b; thread free b; thread alloc d 1K
     pitch a 1000 50 8; attributes a; free a; pitch a 1 1 4; pitch b 0 1 4; pitch b 1 1 5; free a
     pitch_v1 a 1000 7 16; free_v1 a; pitch_v1 a 0 1 4; pitch a 1M 999999 4
-    managed a 5M 1; attributes a; fill a 5M; free a; managed b 5M 2; free b; managed a 5M 3
-    managed a 0 1; managed a 1M 1; free_async a s; sync s; attributes a; managed a 2M 2; free a
+    managed a 5M 1; attributes a; is_managed a; fill a 5M; free a; managed b 5M 2; free b
+    managed a 5M 3; managed a 0 1; managed a 1M 1; free_async a s; sync s; attributes a; managed a 2M 2; free a
 """
 HOST = """
     host h 64K 0; on_device h; attributes h; host i 1M 7; on_device i; free_host h; free_host h
@@ -57,7 +57,8 @@ ARRAYS = """
     mipmap_free m; array a 64 64; fork array_free a; array_check a; array_free a
 """
 VIRTUAL = """
-    granularity 0; granularity 7; create h 4M; properties h; create i 3M; create j 2M 7; create j 0
+    granularity 0; granularity 7; create k 2M numa; create k 2M numa_current
+    create h 4M; properties h; create i 3M; create j 2M 7; create j 0
     create k 2M host; properties k; create j 999G; reserve r 16M; attributes r; write r 1; map r h
     write r 1; access r 4M; write r+3M 7; read r+3M; attributes r; map r h; map r+4M h; read r+7M
     access r+4M 4M; read r+7M; retain p r; same_handle p h; retain q r+9M; release h; read r
@@ -97,7 +98,8 @@ GRAPHS = """
     graph g; alloc_node n g 6M; instantiate x g; launch cuGraphLaunch x s; sync s; fill n 6M
     launch cuGraphLaunch x s; free n; sync s; launch cuGraphLaunch x s; free_async n s; sync s
     attributes n; destroy_executable x; instantiate y g 1; launch cuGraphLaunch y s
-    launch cuGraphLaunch y s; sync s; destroy_executable y; destroy_graph g; graph_trim 0
+    launch cuGraphLaunch y s; sync s; destroy_executable y; instantiate_uploaded y g s
+    destroy_executable y; destroy_graph g; graph_trim 0
     graph_attribute 0 2; graph g; alloc_node n g 999G; instantiate x g; upload x s; destroy_graph g
     alloc_node n g 1M; graph g; alloc_node_on 1 n g 4M; free_node f g n n; instantiate x g
     launch cuGraphLaunch x s; sync s; graph_attribute 1 2; destroy_executable x; graph_trim 1
@@ -118,14 +120,16 @@ DRIVER = """
 CONTEXTS = """
     context c 0; alloc a 1M; array b 64 64; managed d 1M 1; module m; host h 64K; limit heap 16M
     async e 1M -; destroy c; attributes a; attributes e; free a; array_free b; free_host h; free e
+    context_v3 c 0; context_v4 d 0; context_v4 e 7; alloc a 1M; destroy d; alloc b 1M; destroy c
     device 0; context c 7; device 7; pop; alloc a 1M; create h 2M; release h; async a 1M -
-    pool p 0; destroy_pool p; reserve r 2M; unreserve r; host h 64K; info; limit heap 16M; array a 64
-    graph g; alloc_node n g 4M; destroy_graph g; device 1; alloc a 1M; create h 2M 0; create i 2M 1
-    array b 64 64; async d 1M -; get D 7; attributes a; device 0; free a; array_free b; free_async d -
-    sync -; release h; release i; release 1; alloc a 1M; async b 1M s; array d 64 64; reset 0
-    attributes a; attributes b; free a; device 0; free a; info; fork alloc a 1M; fork free a; fork info
-    fork create h 2M; fork device 0; alloc a 1M; fork free a; attributes a; free a; stream s
-    alloc a 1M; release 0; release 0; release 0; release 0; free a; info; device 0; alloc a 1M; free a
+    pool p 0; destroy_pool p; reserve r 2M; unreserve r; host h 64K; info; limit heap 16M
+    array a 64; graph g; alloc_node n g 4M; destroy_graph g; device 1; alloc a 1M; create h 2M 0
+    create i 2M 1; array b 64 64; async d 1M -; get D 7; attributes a; device 0; free a
+    array_free b; free_async d -; sync -; release h; release i; release 1; alloc a 1M; async b 1M s
+    array d 64 64; reset 0; attributes a; attributes b; free a; device 0; free a; info
+    fork alloc a 1M; fork free a; fork info; fork create h 2M; fork device 0; alloc a 1M
+    fork free a; attributes a; free a; stream s; alloc a 1M; release 0; release 0; release 0
+    release 0; free a; info; device 0; alloc a 1M; free a
 """
 
 PARTS = {

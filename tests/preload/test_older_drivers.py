@@ -6,6 +6,7 @@ from support import elf
 from support.console import Console
 from support.drivers import OLDER, since
 
+
 @pytest.mark.parametrize("version", OLDER)
 def test_an_older_driver_has_the_exports_of_its_time(artifacts, version):
     later = {symbol for symbol, number in since().items() if number > OLDER[version]}

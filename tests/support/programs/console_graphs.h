@@ -6,6 +6,7 @@
  *   free_node f g n a b         frees n's memory
  *   kernel_node k g w a b       launches kernel w
  *   upload e s                  uploads executable graph e on stream s
+ *   instantiate_uploaded e g s  creates it and uploads it on stream s
  *   graph_attribute DEVICE 0    of the graph memory pool; `reset_graph_attribute DEVICE 1` sets it to 0
  *   graph_trim DEVICE           releases the pool's unused memory
  *
@@ -62,6 +63,12 @@ static int graph_memory(char **a)
     }
     if (IS("upload"))
         return CALL(cuGraphUpload, SLOT(launchables, a[1]), STREAM(2));
+    if (IS("instantiate_uploaded")) {
+        CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD,
+                                                .upload_stream = STREAM(3)};
+        ANSWER(CALL(cuGraphInstantiateWithParams, &SLOT(launchables, a[1]), SLOT(graphs, a[2]), &params),
+               "outcome=%d", params.outcome);
+    }
     if (IS("graph_attribute"))
         ANSWER(CALL(cuDeviceGetGraphMemAttribute, NUMBER(1, 0), NUMBER(2, 0), &value), "%s:%llu",
                a[2], value);

@@ -201,6 +201,12 @@ static int contexts_and_devices(char **a)
         CUcontext *context = &SLOT(contexts, a[1]);
         ANSWER(CALL(cuCtxCreate_v2, context, 0, NUMBER(2, 0)), "%s", POINTER(*context));
     }
+    if (IS("context_v3") || IS("context_v4")) { /* without affinities and other parameters */
+        CUcontext *context = &SLOT(contexts, a[1]);
+        int result = IS("context_v3") ? CALL(cuCtxCreate_v3, context, NULL, 0, 0, NUMBER(2, 0))
+                                      : CALL(cuCtxCreate_v4, context, NULL, 0, NUMBER(2, 0));
+        ANSWER(result, "%s", POINTER(*context));
+    }
     if (IS("current"))
         return CALL(cuCtxSetCurrent, SLOT(contexts, a[1]));
     if (IS("push"))

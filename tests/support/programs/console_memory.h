@@ -127,6 +127,11 @@ static int memory(char **a)
         return CALL(cuMemsetD8_v2, *address, 1, size(a[2]));
     if (IS("attributes"))
         return show_attributes(*address);
+    if (IS("is_managed")) { /* by the function that returns several attributes */
+        int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED, is_managed = -1;
+        int result = CALL(cuPointerGetAttributes, 1, &attribute, &(void *){&is_managed}, *address);
+        ANSWER(result, "%d", is_managed);
+    }
     if (IS("on_device"))
         ANSWER(CALL(cuMemHostGetDevicePointer_v2, address, SLOT(hosts, a[1]), 0), "same=%d",
                *address == (CUdeviceptr)(uintptr_t)SLOT(hosts, a[1]));

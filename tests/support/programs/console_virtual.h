@@ -121,17 +121,25 @@ static int other_processes(char **a)
     return other_apis(a);
 }
 
+/* A device's number, `host`, `numa`: node 0 of the host, or `numa_current`: the thread's node. */
+static CUmemLocation location_in(const char *text)
+{
+    static const char *const hosts[] = {"host", "numa", "numa_current"};
+    for (int i = 0; text && i < 3; i++)
+        if (strcmp(text, hosts[i]) == 0)
+            return (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST + i, 0};
+    return (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, text ? atoi(text) : 0};
+}
+
 static int physical_memory(char **a)
 {
     CUmemGenericAllocationHandle *physical = a[1] ? &SLOT(physicals, a[1]) : NULL;
     int type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (IS("create")) { /* `create h 4M`, `create h 4M 1 fd`, `create h 4M host` */
-        int is_on_host = a[3] && strcmp(a[3], "host") == 0;
+    if (IS("create")) { /* `create h 4M`, `create h 4M 1 fd`, `create h 4M host`; see location_in */
         CUmemAllocationProp properties = {
             .type = CU_MEM_ALLOCATION_TYPE_PINNED,
             .requestedHandleTypes = a[3] && a[4] && strcmp(a[4], "fd") == 0 ? type : 0,
-            .location = {is_on_host ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-                         is_on_host ? 0 : NUMBER(3, 0)}};
+            .location = location_in(a[3])};
         physical_sizes[index_of(a[1])] = size(a[2]);
         return CALL(cuMemCreate, physical, size(a[2]), &properties, 0);
     }

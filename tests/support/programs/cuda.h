@@ -37,6 +37,10 @@ DRIVER_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device
 DRIVER_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
 DRIVER_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 DRIVER_API CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+DRIVER_API CUresult cuCtxCreate_v3(CUcontext *context, void *affinities, int count, unsigned flags,
+                                   CUdevice device);
+DRIVER_API CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags,
+                                   CUdevice device);
 DRIVER_API CUresult cuCtxDestroy_v2(CUcontext context);
 DRIVER_API CUresult cuCtxGetCurrent(CUcontext *context);
 DRIVER_API CUresult cuCtxSetCurrent(CUcontext context);
@@ -91,6 +95,7 @@ enum {
     CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,
     CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,
     CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
     CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
     CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
@@ -121,6 +126,8 @@ DRIVER_API CUresult cuMemHostUnregister(void *pointer);
 DRIVER_API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned flags);
 DRIVER_API CUresult cuMemHostGetFlags(unsigned *flags, void *pointer);
 DRIVER_API CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr pointer);
+DRIVER_API CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data,
+                                           CUdeviceptr pointer);
 
 /* Arrays. */
 typedef handle CUarray, CUmipmappedArray;
@@ -389,6 +396,15 @@ DRIVER_API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int attribute,
 DRIVER_API CUresult cuDeviceGraphMemTrim(CUdevice device);
 DRIVER_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph,
                                                 unsigned long long flags);
+enum { CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
+typedef struct {
+    unsigned long long flags;
+    CUstream upload_stream;
+    CUgraphNode error_node;
+    int outcome;
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+DRIVER_API CUresult cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
+                                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params);
 DRIVER_API CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 DRIVER_API CUresult cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream);
 DRIVER_API CUresult cuGraphExecDestroy(CUgraphExec executable);
