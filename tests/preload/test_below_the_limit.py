@@ -23,7 +23,8 @@ LINEAR = """
     pitch a 1000 50 8; attributes a; free a; pitch a 1 1 4; pitch b 0 1 4; pitch b 1 1 5; free a
     pitch_v1 a 1000 7 16; free_v1 a; pitch_v1 a 0 1 4; pitch a 1M 999999 4
     managed a 5M 1; attributes a; is_managed a; fill a 5M; free a; managed b 5M 2; free b
-    managed a 5M 3; managed a 0 1; managed a 1M 1; free_async a s; sync s; attributes a; managed a 2M 2; free a
+    managed a 5M 3; managed a 0 1; managed a 1M 1; free_async a s; sync s; attributes a
+    managed a 2M 2; free a
 """
 HOST = """
     host h 64K 0; on_device h; attributes h; host i 1M 7; on_device i; free_host h; free_host h

@@ -128,7 +128,8 @@ static int memory(char **a)
     if (IS("attributes"))
         return show_attributes(*address);
     if (IS("is_managed")) { /* by the function that returns several attributes */
-        int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED, is_managed = -1;
+        int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED;
+        unsigned char is_managed = 99;
         int result = CALL(cuPointerGetAttributes, 1, &attribute, &(void *){&is_managed}, *address);
         ANSWER(result, "%d", is_managed);
     }

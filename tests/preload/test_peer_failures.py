@@ -1,0 +1,534 @@
+"""Ways in which HAMi-core, the closest peer, counts memory wrongly or breaks a program.
+
+Each test is named after what fails there; its docstring names HAMi-core's report, if there is one.
+What other files test already is not repeated here. The stub's ledger says what programs really
+hold, and its peak proves that a limit was never passed.
+"""
+
+import pytest
+
+from support import slices
+from support.console import OUT_OF_MEMORY, SUCCESS
+from support.memory_use import accounted, agreed, held, refusals, wait_for_use
+from support.slices import GIB, MIB
+from support.traces import value
+
+CONTEXT = 413 * MIB
+"""Bytes that a context takes on the stub's a100."""
+
+
+def on(gpu, slice, cards=2):
+    """The bytes held on each card, where account and ledger agree."""
+    return [agreed(gpu, slice, card) for card in range(cards)]
+
+
+# Virtual memory.
+
+
+def test_physical_memory_is_held_while_it_is_mapped_and_its_handle_is_released(gpu, start):
+    """HAMi-core: create, map and release in a loop held 100 GiB under a limit of 4 GiB."""
+    script = start(gpu, 4 * GIB)
+    script.do("reserve r 100G")
+    for number in range(4):
+        script.do("create h 1G", f"map r+{number}G h", "release h")
+    assert script("create h 1G") == OUT_OF_MEMORY
+    assert script("create h 2M") == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == 4 * GIB
+    assert script.value("info", "free") == 0
+    script.do("unmap r+2G 1G", "create h 1G", "release h")
+    assert gpu.peak() == 4 * GIB
+
+
+def test_a_query_by_retain_and_release_uncharges_nothing(gpu, start):
+    """HAMi-core: each pair of retain and release takes the memory off once more."""
+    script = start(gpu, GIB)
+    script.do("create h 768M", "reserve r 1G", "map r h")
+    for _ in range(5):
+        script.do("retain q r", "release q")
+        assert agreed(gpu, script.slice) == 768 * MIB
+    assert script("create i 512M") == OUT_OF_MEMORY
+    script.do("release h", "retain q r", "unmap r 768M")
+    assert agreed(gpu, script.slice) == 768 * MIB
+    script.do("release q")
+    assert agreed(gpu, script.slice) == 0
+    assert script("release q") != SUCCESS
+    assert agreed(gpu, script.slice) == 0
+
+
+@pytest.mark.parametrize("before", ["current -", "on t current -", "device 0"])
+def test_physical_memory_is_charged_on_the_device_of_its_location(stub_server, start, before):
+    """Without a context, and with that of another device.
+
+    HAMi-core: "Illegal device id: 850725928", then a crash (Project-HAMi/HAMi-core#169, #276).
+    """
+    gpu = stub_server("a100,a100")
+    script = start(gpu, GIB)
+    script.do(before)
+    prefix = "on t " if before.startswith("on t") else ""
+    script.do(f"{prefix}create h 600M 1", f"{prefix}create i 200M 0")
+    assert on(gpu, script.slice) == [200 * MIB, 600 * MIB]
+    assert script(f"{prefix}create j 600M 1") == OUT_OF_MEMORY
+    script.do(f"{prefix}create j 600M 0", "device 1", "release j", "release h")
+    assert on(gpu, script.slice) == [200 * MIB, 0]
+
+
+def test_physical_memory_in_a_thread_that_never_had_a_context(stub_server, start):
+    """HAMi-core: the device is an uninitialised number (Project-HAMi/HAMi-core#169)."""
+    gpu = stub_server("a100,a100")
+    script = start(gpu, GIB, device=None)
+    script.do("init", "create h 600M 1", "thread create i 300M 1")
+    assert script("create j 300M 1") == OUT_OF_MEMORY
+    assert on(gpu, script.slice) == [0, 900 * MIB]
+
+
+@pytest.mark.parametrize("location", ["host", "numa", "numa_current"])
+@pytest.mark.parametrize("device", [0, None])
+def test_physical_memory_of_the_host_is_not_charged(gpu, start, location, device):
+    """HAMi-core: a host location is an index out of bounds (Project-HAMi/HAMi-core#187)."""
+    script = start(gpu, 2 * MIB, device=device)
+    script.do("init", f"create h 1G {location}", "properties h")
+    assert agreed(gpu, script.slice) == 0
+    script.do("reserve r 2G", "map r h", "release h")
+    assert agreed(gpu, script.slice) == 0
+    script.do("unmap r 1G", "create d 2M")
+    assert agreed(gpu, script.slice) == 2 * MIB
+    assert refusals(script.slice) == 0
+
+
+def test_a_handle_and_an_address_of_the_same_number_are_two_things(gpu, start):
+    """HAMi-core keeps handles of physical memory in its list of addresses."""
+    script = start(gpu, GIB)
+    script.do("create h 256M", "alloc a 256M")
+    script.do("reserve r 256M", "map r h")
+    assert script("free r") != SUCCESS
+    assert script("free_async r -") != SUCCESS
+    assert agreed(gpu, script.slice) == 512 * MIB
+    script.do("release h")
+    assert script("free r") != SUCCESS
+    assert agreed(gpu, script.slice) == 512 * MIB
+    script.do("unmap r 256M", "free a")
+    assert agreed(gpu, script.slice) == 0
+
+
+def test_imported_memory_is_limited_in_the_slice_that_imports_it(gpu, start):
+    """HAMi-core: cuMemImportFromShareableHandle is not counted."""
+    owner, importer = start(gpu, 2 * GIB), start(gpu, GIB)
+    numbers = []
+    for name in "abc":
+        owner.do(f"create {name} 512M 0 fd")
+        numbers.append(owner.value(f"export {name}", "fd"))
+    importer.do("reserve r 4G")
+    for at, number in enumerate(numbers[:2]):
+        importer.do(f"import i{at} {owner.pid} {number}", f"map r+{at}G i{at}")
+    assert sum(accounted(importer.slice).values()) == GIB
+    assert importer("alloc p 2M") == OUT_OF_MEMORY
+    importer.do(f"import i2 {owner.pid} {numbers[2]}")
+    assert importer("map r+2G i2") == OUT_OF_MEMORY
+    importer.do("unmap r 512M", "release i0")
+    assert sum(accounted(importer.slice).values()) == 512 * MIB
+    importer.do("map r+2G i2")
+    assert sum(accounted(importer.slice).values()) == GIB
+    assert sum(accounted(owner.slice).values()) == 1536 * MIB == gpu.held() == gpu.peak()
+
+
+# Frees of what the counting does not know.
+
+
+FOREIGN = {
+    "external": ["external e 64M", "external_buffer a e"],
+    "graph": [
+        "graph g",
+        "alloc_node n g 64M",
+        "instantiate x g",
+        "launch cuGraphLaunch x -",
+        "sync -",
+    ],
+}
+
+
+@pytest.mark.parametrize("free", ["free", "free_async"])
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_free_of_other_memory_reaches_the_driver(trace_pair, kind, free):
+    """HAMi-core: freeing external buffers and graph memory returns -1, and frees nothing
+    (Project-HAMi/HAMi-core#67, #257, #321).
+    """
+    name = "n" if kind == "graph" else "a"
+    stream = " -" if free == "free_async" else ""
+    lines = ["init", "device 0", *FOREIGN[kind], f"fill {name} 1M", f"{free} {name}{stream}"]
+    lines += ["sync -", f"fill {name} 1M", f"{free} {name}{stream}", f"attributes {name}"]
+    bare, limited = trace_pair("console", GIB, input="\n".join(lines))
+    assert limited == bare
+    assert f"fill {name} 1M -> 0" in bare
+
+
+def test_freed_graph_memory_can_be_allocated_again(gpu, start):
+    """HAMi-core: cudaFree of a graph's memory returns -1 (Project-HAMi/HAMi-core#67)."""
+    script = start(gpu, GIB)
+    script.do("graph g", "alloc_node n g 768M", "instantiate x g")
+    for _ in range(3):
+        script.do("launch cuGraphLaunch x -", "sync -")
+        assert agreed(gpu, script.slice) == 768 * MIB
+        assert script("alloc a 512M") == OUT_OF_MEMORY
+        script.do("free n", "sync -", "graph_trim 0")
+        assert agreed(gpu, script.slice) == 0
+        script.do("alloc a 1024M", "free a")
+    assert gpu.peak() == GIB
+
+
+def test_an_external_buffer_is_charged_until_buffer_and_memory_are_gone(gpu, start):
+    """HAMi-core: external memory is not counted (Project-HAMi/HAMi-core#321)."""
+    script = start(gpu, GIB)
+    script.do("external e 768M", "external_buffer a e", "external_buffer b e 0 1M")
+    assert agreed(gpu, script.slice) == 768 * MIB
+    assert script("external f 512M") == OUT_OF_MEMORY
+    script.do("external_destroy e", "free a")
+    assert agreed(gpu, script.slice) == 768 * MIB
+    script.do("free b")
+    assert agreed(gpu, script.slice) == 0
+
+
+@pytest.mark.parametrize("free", ["free b", "free_async b -", "ipc_close b"])
+def test_memory_of_another_process_is_charged_there_only(gpu, start, free):
+    """HAMi-core: a free of an IPC pointer returns -1 (Project-HAMi/HAMi-core#257)."""
+    owner = start(gpu, GIB)
+    importer = start(gpu, owner.slice)
+    owner.do("alloc a 768M", "ipc_handle a")
+    importer.do(f"ipc_open b {owner.outputs.strip()}")
+    assert agreed(gpu, owner.slice) == 768 * MIB
+    result = importer(free)
+    assert (result == SUCCESS) == free.startswith("ipc_close")
+    assert importer("alloc c 512M") == OUT_OF_MEMORY
+    importer.do("alloc c 256M")
+    assert agreed(gpu, owner.slice) == GIB
+    owner.do("free a")
+    importer("ipc_close b")
+    assert accounted(owner.slice) == held(gpu) == {importer.pid: 256 * MIB}
+
+
+def test_memory_of_another_process_s_pool_is_charged_there_only(gpu, start):
+    """HAMi-core: cuMemFreeAsync of a pointer that it does not know returns -1."""
+    owner = start(gpu, GIB)
+    importer = start(gpu, owner.slice)
+    number = owner.value("export_pool_of m 0", "fd")
+    owner.do("from_pool a 512M m -", "sync -", "export_pointer a")
+    pointer = owner.outputs.strip()
+    importer.do(f"import_pool m {owner.pid} {number}", f"import_pointer b m {pointer}", "fill b 1M")
+    assert agreed(gpu, owner.slice) == 512 * MIB
+    importer.do("free_async b -", "sync -", f"import_pointer b m {pointer}", "free b")
+    assert agreed(gpu, owner.slice) == 512 * MIB
+    importer.do("destroy_pool m")
+    owner.do("free_async a -", "sync -", "trim m 0", "destroy_pool m")
+    wait_for_use(gpu, owner.slice, 0)
+
+
+# Results.
+
+#: What prepares, and a call that exceeds a limit of 64 MiB.
+REFUSED = {
+    "linear": ([], "alloc a 65M"),
+    "pitched": ([], "pitch a 1M 65 4"),
+    "managed": ([], "managed a 65M 1"),
+    "stream-ordered": ([], "async a 65M -"),
+    "stream-ordered, per thread": ([], "ptsz async a 65M -"),
+    "a pool": (["pool m 0"], "from_pool a 65M m -"),
+    "a pool, per thread": (["pool m 0"], "ptsz from_pool a 65M m -"),
+    "an array": ([], "array a 8192 8193"),
+    "a volume": ([], "array3d a 8192 1664 5"),
+    "a mipmapped array": ([], "mipmap a 1024 1024 65 1"),
+    "physical": ([], "create h 66M"),
+    "external": ([], "external e 65M"),
+    "an upload": (["graph g", "alloc_node n g 66M", "instantiate x g"], "upload x -"),
+    "an upload, per thread": (
+        ["graph g", "alloc_node n g 66M", "instantiate x g"],
+        "ptsz upload x -",
+    ),
+    "an upload at once": (["graph g", "alloc_node n g 66M"], "instantiate_uploaded x g -"),
+    "a graph": (["graph g", "alloc_node n g 66M", "instantiate x g"], "launch cuGraphLaunch x -"),
+    "a graph, per thread": (
+        ["graph g", "alloc_node n g 66M", "instantiate x g"],
+        "launch cuGraphLaunch_ptsz x -",
+    ),
+    "a captured allocation": (
+        ["stream s", "begin s", "async a 66M s", "free_async a s", "end s g", "instantiate x g"],
+        "launch cuGraphLaunch x s",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("lookup", ["link", "dlsym", "proc_address"])
+def test_every_refusal_is_out_of_memory(gpu, start, kind, lookup):
+    """And the program can go on.
+
+    HAMi-core returns -1 and other numbers that are no CUresult (Project-HAMi/HAMi-core#55).
+    """
+    before, command = REFUSED[kind]
+    script = start(gpu, 64 * MIB)
+    script.do(f"lookup {lookup}", *before)
+    for _ in range(3):
+        assert script(command) == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == 0
+    assert refusals(script.slice) == 3
+    script.do("sync_context", "alloc b 64M")
+    assert gpu.peak() == 64 * MIB
+
+
+#: Calls that the driver refuses as invalid, of more bytes than the limit of 1 GiB; and whether our
+#: refusal comes first.
+INVALID = {
+    "an array of too many columns": (True, "array a 999999 1 4 4; array a 99999 99999 4 4"),
+    "an array of three channels": (True, "array a 16384 65536 3 4"),
+    "a cubemap that is no cube": (True, "array3d a 16384 16384 7 4"),
+    "half a granule": (True, "create h 1025K; create h 1073741825"),
+    "physical memory on a device that does not exist": (False, "create h 2G 7"),
+    "external memory without bytes": (False, "external e 0"),
+    "a pool that does not exist": (False, "from_pool a 2G z -"),
+    "an executable that does not exist": (False, "upload z -; launch cuGraphLaunch z -"),
+}
+FIRST = pytest.mark.xfail(strict=True, reason="a size over the limit is refused before the driver")
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        pytest.param(commands, id=kind, marks=FIRST if refused_first else ())
+        for kind, (refused_first, commands) in INVALID.items()
+    ],
+)
+def test_a_wrong_call_over_the_limit_is_the_driver_s_to_refuse(trace_pair, commands):
+    lines = ["init", "device 0", *commands.split("; ")]
+    bare, limited = trace_pair("console", GIB, input="\n".join(lines))
+    assert limited == bare
+
+
+# Host memory.
+
+
+HOST = ["host h 64M 0", "host h 64M 7", "host_plain h 64M", "register h 64M 0"]
+
+
+@pytest.mark.parametrize("command", HOST)
+@pytest.mark.parametrize("limit", [512 * MIB, 256 * MIB])
+def test_host_memory_is_allocated_although_the_slice_is_full(gpu, start, command, limit):
+    """Full, or more than full since its limit was lowered.
+
+    HAMi-core: host memory is refused, and undone, while device memory is over its limit.
+    """
+    from hami_py._native import LimitsPage
+
+    script = start(gpu, 512 * MIB)
+    script.do("alloc a 512M")
+    uuid = gpu.uuids()[0]
+    LimitsPage.open(script.slice / "limits").set_memory_limits({uuid: limit})
+    script.do(command, "create n 64M host", "on_device h")
+    assert refusals(script.slice) == 0
+    assert script("alloc b 512") == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == 512 * MIB
+
+
+# What a context's end frees.
+
+#: Memory that ends with its context, and how it is freed.
+OF_CONTEXT = {
+    "linear": (["alloc a 64M"], ["free a", "free_async a -"]),
+    "pitched": (["pitch a 1M 64 4"], ["free a"]),
+    "managed": (["managed a 64M 1"], ["free a"]),
+    "an array": (["array a 8192 8192"], ["array_free a"]),
+    "a mipmapped array": (["mipmap a 1024 1024 64 1"], ["mipmap_free a"]),
+    "external": (["external e 64M", "external_buffer a e"], ["free a", "external_destroy e"]),
+}
+
+
+@pytest.mark.parametrize("end", ["destroy c", "reset 0", "release 0"])
+@pytest.mark.parametrize("kind", OF_CONTEXT)
+def test_a_free_after_the_end_of_its_context_counts_nothing_twice(gpu, start, kind, end):
+    """HAMi-core: cuCtxDestroy and cuDevicePrimaryCtxReset leave phantom use, and later frees wrap
+    the counter round: 17 TB in nvidia-smi (Project-HAMi/HAMi-core#60, Project-HAMi/HAMi#1181).
+    """
+    allocate, frees = OF_CONTEXT[kind]
+    script = start(gpu, GIB)
+    script.do("context k 0", "alloc z 128M")
+    script.do("context c 0" if end == "destroy c" else "current !", *allocate)
+    assert agreed(gpu, script.slice) == 192 * MIB
+    script.do(end)
+    assert agreed(gpu, script.slice) == 128 * MIB
+    script.do("current k")
+    for command in frees * 2:
+        assert script(command) != SUCCESS
+        assert agreed(gpu, script.slice) == 128 * MIB
+    assert script.value("info", "free") == GIB - 128 * MIB
+
+
+def test_physical_memory_outlives_the_end_of_a_context(gpu, start):
+    """HAMi-core: it counts with the context that was current (Project-HAMi/HAMi-core#257)."""
+    script = start(gpu, GIB)
+    script.do("context c 0", "create h 256M", "reserve r 256M", "map r h", "destroy c")
+    script.do("device 0", "reset 0", "release h")
+    assert agreed(gpu, script.slice) == 256 * MIB
+    script.do("unmap r 256M")
+    assert agreed(gpu, script.slice) == 0
+
+
+def test_the_end_of_the_primary_context_returns_graph_memory(gpu, start):
+    script = start(gpu, GIB)
+    script.do("graph g", "alloc_node n g 256M", "instantiate x g", "launch cuGraphLaunch x -")
+    script.do("sync -")
+    assert agreed(gpu, script.slice) == 256 * MIB
+    script.do("reset 0", "device 0")
+    assert agreed(gpu, script.slice) == 0
+    script.do("alloc a 1024M")
+    assert gpu.peak() == GIB
+
+
+@pytest.mark.parametrize("create", ["context", "context_v3", "context_v4"])
+@pytest.mark.parametrize("lookup", ["link", "dlsym"])
+def test_memory_of_a_context_of_every_form_is_counted(gpu, start, tmp_path, create, lookup):
+    """HAMi-core: a context is not counted, and its builds with CUDA 13 hook no cuCtxCreate."""
+    limits = dict.fromkeys(gpu.uuids(), GIB)
+    ours = slices.make(tmp_path / "slice", limits, context_memory=CONTEXT)
+    script = start(gpu, ours, device=None)
+    script.do(f"lookup {lookup}", "init", f"{create} c 0", f"{create} d 0")
+    assert gpu.booked("context") == sum(accounted(ours).values()) == 2 * CONTEXT
+    assert script(f"{create} e 0") == OUT_OF_MEMORY
+    assert script.value("info", "free") == GIB - 2 * CONTEXT
+    script.do("alloc a 64M", "destroy d")
+    assert gpu.booked("context") == sum(accounted(ours).values()) == CONTEXT
+
+
+# Graphs and captures.
+
+
+def test_captured_allocations_are_charged_when_their_graph_runs(gpu, start):
+    """HAMi-core: a captured cuMemAllocAsync is counted at once, and its graph never is."""
+    script = start(gpu, GIB)
+    script.do("stream s")
+    for name in "xy":
+        script.do("begin s", f"async {name} 768M s", f"end s {name}", f"instantiate {name} {name}")
+    assert agreed(gpu, script.slice) == 0
+    script.do("launch cuGraphLaunch x s", "sync s")
+    assert agreed(gpu, script.slice) == 768 * MIB
+    assert script("launch cuGraphLaunch y s") == OUT_OF_MEMORY
+    script.do("free_async x s", "sync s", "launch cuGraphLaunch y s", "sync s", "free y", "sync s")
+    script.do("graph_trim 0")
+    assert agreed(gpu, script.slice) == 0
+    assert gpu.peak() <= GIB
+
+
+def test_memory_that_a_graph_keeps_is_charged_until_it_is_trimmed(gpu, start):
+    """HAMi-core: cuGraphInstantiate, cuGraphUpload and cuDeviceGraphMemTrim are not hooked."""
+    script = start(gpu, GIB)
+    script.do(
+        "graph g", "alloc_node n g 768M", "free_node f g n n", "instantiate x g", "upload x -"
+    )
+    script.do("sync -")
+    assert agreed(gpu, script.slice) == 768 * MIB
+    other = start(gpu, script.slice)
+    assert other("alloc a 512M") == OUT_OF_MEMORY
+    script.do("launch cuGraphLaunch x - 1 3", "sync -", "destroy_executable x", "graph_trim 0")
+    assert agreed(gpu, script.slice) == 0
+    other.do("alloc a 1024M")
+    assert gpu.peak() == GIB
+
+
+def test_an_allocation_beside_a_capture_is_charged_and_does_not_end_it(gpu, start):
+    """HAMi-core: its hooks broke captures of vLLM and NCCL (Project-HAMi/HAMi-core#192)."""
+    script = start(gpu, GIB)
+    script.do("stream s", "stream t", "begin s 2", "alloc a 256M", "async b 64M t", "async c 64M s")
+    assert agreed(gpu, script.slice) == 320 * MIB
+    assert script("alloc d 1024M") == OUT_OF_MEMORY
+    assert script("create h 1024M") == OUT_OF_MEMORY
+    assert script("capturing s") == SUCCESS and script.outputs.strip() == "1"
+    script.do("free a", "free_async c s", "end s g", "show g", "instantiate x g")
+    script.do("launch cuGraphLaunch x s", "sync s", "free_async b t", "sync t", "graph_trim 0")
+    assert agreed(gpu, script.slice) == 0
+
+
+# Pools.
+
+
+def test_memory_of_each_device_s_pool_is_limited_on_that_device(stub_server, start):
+    """HAMi-core: one counter of pool memory for all devices of the process."""
+    gpu = stub_server("a100,a100,a100")
+    script = start(gpu, GIB)
+    for device in range(3):
+        script.do(f"device {device}", f"async a{device} 768M -")
+        assert script("async z 512M -") == OUT_OF_MEMORY
+    assert on(gpu, script.slice, 3) == [768 * MIB] * 3
+    script.do("free_async a2 -", "sync -", "async z 512M -")
+    assert on(gpu, script.slice, 3) == [768 * MIB, 768 * MIB, 512 * MIB]
+
+
+@pytest.mark.parametrize("lookup", ["link", "dlsym", "proc_address"])
+def test_the_per_thread_forms_are_counted_and_stay_per_thread(gpu, start, lookup):
+    """HAMi-core: a lookup of the per-thread form returns the legacy form, or bypasses the limit."""
+    script = start(gpu, GIB)
+    script.do(f"lookup {lookup}", "pool m 0", "ptsz async a 600M -", "ptsz free_async a -")
+    script.do("ptsz sync -", "ptsz from_pool b 600M m -")
+    assert script("ptsz async c 600M -") == OUT_OF_MEMORY
+    calls = gpu.calls()
+    assert calls["cuMemFreeAsync_ptsz"] == calls["cuStreamSynchronize_ptsz"] == 1
+    assert not {"cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"} & {*calls}
+    assert agreed(gpu, script.slice) == 600 * MIB
+
+
+# Processes.
+
+
+CHILD = [
+    "alloc z 1M",
+    "free a",
+    "free_async b -",
+    "array_free c",
+    "release h",
+    "unmap r 64M",
+    "external_destroy e",
+    "graph_trim 0",
+    "destroy_executable x",
+    "reset 0",
+    "destroy_pool m",
+]
+
+
+def test_a_forked_child_changes_nothing_of_its_parent_s_memory(gpu, start):
+    """HAMi-core: the child inherits the lists of allocations, and uncounts by them."""
+    script = start(gpu, GIB)
+    script.do("alloc a 64M", "pool m 0", "from_pool b 64M m -", "array c 8192 8192", "create h 64M")
+    script.do("reserve r 64M", "map r h", "external e 64M", "graph g", "alloc_node n g 64M")
+    script.do("instantiate x g", "launch cuGraphLaunch x -", "sync -")
+    assert agreed(gpu, script.slice) == 384 * MIB
+    for command in CHILD:
+        assert script(f"fork {command}") != SUCCESS
+        assert script.outputs.endswith("child=0")
+    assert agreed(gpu, script.slice) == 384 * MIB
+    script.do("free a", "free_async b -", "array_free c", "release h", "unmap r 64M")
+    script.do("external_destroy e", "free n", "sync -", "sync_context", "graph_trim 0")
+    script.do("destroy_pool m")
+    assert agreed(gpu, script.slice) == 0
+
+
+# Information.
+
+
+@pytest.mark.parametrize(
+    ("command", "is_managed"), [("managed a 1M 1", 1), ("managed a 1M 2", 1), ("alloc a 1M", 0)]
+)
+def test_managed_memory_is_reported_as_managed(gpu, start, command, is_managed):
+    """HAMi-core: cuPointerGetAttributes says that it is not (Project-HAMi/HAMi-core#281)."""
+    script = start(gpu, GIB)
+    script.do(command, "is_managed a")
+    assert int(script.outputs) == is_managed
+
+
+def test_a_context_s_free_memory_is_what_can_be_allocated(gpu, start):
+    """HAMi-core: free memory of 18 EB, and 1.2 GB less than the host shows."""
+    script = start(gpu, GIB)
+    script.do(
+        "create h 100M", "array b 8192 6400", "external e 40M", "managed d 30M 1", "async f 20M -"
+    )
+    script.do("graph g", "alloc_node n g 10M", "instantiate x g", "launch cuGraphLaunch x -")
+    free = script.value("info", "free")
+    assert free == GIB - agreed(gpu, script.slice)
+    assert value(script.outputs, "total") == GIB
+    script.do(f"alloc a {free}")
+    assert script.value("info", "free") == 0
+    assert script("alloc c 512") == OUT_OF_MEMORY
