@@ -84,18 +84,26 @@ def console(
         yield console
 
 
+@pytest.mark.parametrize(
+    ("load", "unload"),
+    [
+        ("module m {}", "unload m"),
+        ("library l {}; library_module m l", "library_unload l"),
+        ("library l {}; library_kernel k l table; kernel_function f k", "library_unload l"),
+    ],
+)
 def test_the_memory_of_modules_counts_once_it_is_measured(
-    node: Node, console: Console, tmp_path: Path
+    node: Node, console: Console, tmp_path: Path, load: str, unload: str
 ) -> None:
     node.start()
-    console.do("alloc a 100M", f"module m {tmp_path / 'table.ptx'}")
+    console.do("alloc a 100M", *load.format(tmp_path / "table.ptx").split("; "))
     assert node.gpu.booked("modules") == 34 * MIB
     until(lambda: node.measured() == 34 * MIB, "it is not measured")
     assert node.used() == CONTEXT + 134 * MIB
     assert console.value("info", "free") == LIMIT - node.used()
     assert console(f"alloc b {LIMIT - node.used() + 512}") == OUT_OF_MEMORY
     assert console(f"alloc b {LIMIT - node.used()}") == SUCCESS
-    console.do("free b", "unload m")
+    console.do("free b", unload)
     until(lambda: node.measured() == 0, "it stays measured")
     assert console(f"alloc b {LIMIT - CONTEXT - 100 * MIB}") == SUCCESS
 

@@ -301,6 +301,50 @@ def test_a_wrong_call_over_the_limit_is_the_driver_s_to_refuse(trace_pair, comma
     assert limited == bare
 
 
+#: Numbers of bytes that overflow 64 bits when they are rounded up, multiplied or added.
+OVERFLOWS = [
+    "alloc b 0xffffffffffffffff",
+    "alloc b 0xfffffffff8000000",
+    "pitch b 0xffffffffffffffff 1 4",
+    "pitch b 0xfffffffffffffe00 3 4",
+    "pitch b 0x4000000000000000 4 4",
+    "managed b 0xffffffffffffffff 1",
+    "async b 0xffffffffffffffff -",
+    "from_pool b 0xffffffffffe00001 m -",
+    "array b 0x4000000000000000 4 4 4",
+    "array3d b 0x100000000 0x80000000 2 0 1 1",
+    "mipmap b 0x100000000 0x80000000 2 1",
+    "create b 0xffffffffffe00000",
+    "create b 0xffffffffffffffff",
+    "external b 0x7fffffffffffffff",
+    "alloc_node n g 0xffffffffffffffff",
+    "alloc_node n g 0x7fffffffffe00000",
+    "limit heap 0xffffffffffffffff",
+    "limit stack 0xffffffffffffffff",
+]
+
+
+@pytest.mark.parametrize("command", OVERFLOWS)
+@pytest.mark.parametrize("limit", [GIB, None])
+def test_a_number_of_bytes_that_overflows_is_refused_and_counts_nothing(
+    stub_server, start, slice_dir, command, limit
+):
+    """HAMi-core: "OOM 18446744073707737660" (Project-HAMi/HAMi#1181)."""
+    gpu = stub_server("h200-coarse")
+    script = start(gpu, slice_dir({gpu.uuids()[0]: limit}))
+    script.do("alloc a 256M", "pool m 0", "graph g")
+    is_node = script(command) == SUCCESS
+    assert is_node <= command.startswith("alloc_node")
+    if is_node and script("instantiate x g") == SUCCESS:
+        assert script("launch cuGraphLaunch x -") == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == 256 * MIB
+    if limit:
+        assert script.value("info", "free") == limit - 256 * MIB
+        assert script("alloc c 1024M") == OUT_OF_MEMORY
+        script.do("alloc c 768M")
+        assert gpu.peak() == limit
+
+
 # Host memory.
 
 
