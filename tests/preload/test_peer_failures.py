@@ -8,7 +8,7 @@ hold, and its peak proves that a limit was never passed.
 import pytest
 
 from support import slices
-from support.console import OUT_OF_MEMORY, SUCCESS
+from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.memory_use import accounted, agreed, held, refusals, wait_for_use
 from support.slices import GIB, MIB
 from support.traces import value
@@ -129,6 +129,44 @@ def test_imported_memory_is_limited_in_the_slice_that_imports_it(gpu, start):
     importer.do("map r+2G i2")
     assert sum(accounted(importer.slice).values()) == GIB
     assert sum(accounted(owner.slice).values()) == 1536 * MIB == gpu.held() == gpu.peak()
+
+
+def test_memory_that_a_process_exports_to_itself_is_charged_once(gpu, start):
+    script = start(gpu, GIB)
+    script.do("create h 512M 0 fd", "reserve r 1G")
+    number = script.value("export h", "fd")
+    script.do(f"import i self {number}", "map r i", "map r+512M h", f"close_fd {number}")
+    assert agreed(gpu, script.slice) == 512 * MIB
+    script.do("release h", "unmap r+512M 512M", "release i")
+    assert agreed(gpu, script.slice) == 512 * MIB
+    script.do("unmap r 512M")
+    assert agreed(gpu, script.slice) == 0
+
+
+@pytest.mark.parametrize("visible", ["1", "2,1,0", "{uuid1},{uuid0}"])
+def test_memory_is_charged_on_the_card_that_a_device_s_number_means(
+    stub_server, program, preload, slice_dir, visible
+):
+    """HAMi-core: device 0 is card 0, whatever CUDA_VISIBLE_DEVICES says
+    (Project-HAMi/HAMi-core#225, Project-HAMi/HAMi#1218).
+    """
+    gpu = stub_server("a100,a100,a100")
+    uuids = gpu.uuids()
+    visible = visible.format(uuid0=uuids[0], uuid1=uuids[1])
+    devices = [uuids.index(word) if word in uuids else int(word) for word in visible.split(",")]
+    ours = slice_dir({uuid: (card + 1) * GIB for card, uuid in enumerate(uuids)})
+    env = {**preload(gpu, ours), "CUDA_VISIBLE_DEVICES": visible}
+    expected = [0, 0, 0]
+    with Console(program("console"), env, ours) as script:
+        script.do("init", "device 0")
+        for device, card in enumerate(devices):
+            rest = (card + 1) * GIB - 512 * MIB
+            script.do(f"create h{device} 256M {device}", f"pool m {device}")
+            script.do(f"from_pool a{device} 256M m -")
+            assert script(f"create i {rest + 2 * MIB} {device}") == OUT_OF_MEMORY
+            script.do(f"create i{device} {rest} {device}")
+            expected[card] = (card + 1) * GIB
+        assert on(gpu, ours, 3) == expected
 
 
 # Frees of what the counting does not know.
@@ -403,6 +441,18 @@ def test_a_free_after_the_end_of_its_context_counts_nothing_twice(gpu, start, ki
     assert script.value("info", "free") == GIB - 128 * MIB
 
 
+@pytest.mark.parametrize("kind", OF_CONTEXT)
+def test_a_reset_frees_the_memory_of_its_own_device_only(stub_server, start, kind):
+    """HAMi-core does not hook cuDevicePrimaryCtxReset."""
+    allocate, _ = OF_CONTEXT[kind]
+    gpu = stub_server("a100,a100")
+    script = start(gpu, GIB)
+    script.do(*allocate, "device 1", *allocate, "reset 0")
+    assert on(gpu, script.slice) == [0, 64 * MIB]
+    script.do("device 0", *allocate, "reset 1")
+    assert on(gpu, script.slice) == [64 * MIB, 0]
+
+
 def test_physical_memory_outlives_the_end_of_a_context(gpu, start):
     """HAMi-core: it counts with the context that was current (Project-HAMi/HAMi-core#257)."""
     script = start(gpu, GIB)
@@ -548,6 +598,44 @@ def test_a_forked_child_changes_nothing_of_its_parent_s_memory(gpu, start):
     script.do("external_destroy e", "free n", "sync -", "sync_context", "graph_trim 0")
     script.do("destroy_pool m")
     assert agreed(gpu, script.slice) == 0
+
+
+GREEDY = {
+    "physical": "create {} 64M",
+    "an array": "array {} 8192 8192",
+    "external": "external {} 64M",
+    "a pool": "from_pool {} 64M m -",
+    "a graph": "graph g; alloc_node {0} g 64M; instantiate x g; launch cuGraphLaunch x -",
+}
+
+
+@pytest.mark.parametrize("kind", GREEDY)
+def test_processes_that_allocate_at_once_never_pass_the_limit(gpu, start, kind):
+    """HAMi-core: each compares with the limit first, and counts later
+    (Project-HAMi/HAMi-core#273). Each process requests all of the limit.
+    """
+    first = start(gpu, 2 * GIB)
+    processes = [first, *(start(gpu, first.slice) for _ in range(3))]
+    lines = [line for n in range(32) for line in GREEDY[kind].format(f"n{n}").split("; ")]
+    for process in processes:
+        process.do("pool m 0")
+    for line in lines:
+        for process in processes:
+            process.tell(line)
+    answers = [process.next_line() for process in processes for _ in lines]
+    results = [answer.split(" -> ")[1].split()[0] for answer in answers]
+    assert {*results} == {"0", "2"}
+    assert agreed(gpu, first.slice) == 2 * GIB == gpu.peak()
+
+
+@pytest.mark.parametrize("kind", GREEDY)
+def test_a_killed_process_releases_its_memory(gpu, start, kind):
+    """HAMi-core: the memory counts until another process starts or is refused."""
+    process = start(gpu, GIB)
+    process.do("pool m 0", *GREEDY[kind].format("a").split("; "))
+    assert agreed(gpu, process.slice) >= 64 * MIB
+    process.kill()
+    wait_for_use(gpu, process.slice, 0)
 
 
 # Information.
