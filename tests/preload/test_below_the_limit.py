@@ -3,6 +3,9 @@
 With and without the library it gets the same answers from each version of the driver. Addresses
 are numbered anew in each answer, because the driver may choose others; and the totals that a limit
 is there to change are left out.
+
+The same calls with a low limit, and with a driver that is out of memory now and then, show that the
+account equals the ledger after every call.
 """
 
 import contextlib
@@ -13,7 +16,8 @@ import pytest
 
 from support import drivers
 from support.console import Console
-from support.slices import GIB
+from support.memory_use import accounted, held
+from support.slices import GIB, MIB
 from support.traces import comparable
 
 LINEAR = """
@@ -206,3 +210,54 @@ def test_a_program_that_is_linked_with_the_driver_sees_no_difference(traces, par
     bare, limited = traces(drivers.NEWEST, "link", [PARTS[part]])
     assert not any("missing=1" in line for line in bare)
     assert limited == bare
+
+
+MOST_ROUNDING = 8192
+"""Bytes by which the account may be higher: it rounds each allocation up to 512 bytes."""
+
+
+@pytest.fixture
+def followed(stub_server, start):
+    """`followed(limit, parts)` fails after the first call after which account and ledger differ.
+
+    `before(gpu)` is called before each part. Returns the GPU.
+    """
+
+    def run(limit, parts, before=lambda gpu: None):
+        gpu = stub_server("a100,a100")
+        script = start(gpu, limit)
+        script.do("stream s", "stream t")
+        for part in parts:
+            before(gpu)
+            for command in commands(part):
+                result = script(command)
+                for card in range(2):
+                    ours = accounted(script.slice, card).get(script.pid, 0)
+                    theirs = held(gpu, card).get(script.pid, 0)
+                    assert 0 <= ours - theirs < MOST_ROUNDING, f"{command} -> {result}, {card=}"
+        return gpu
+
+    return run
+
+
+ALONE = [part for part in PARTS if part != "shared memory"]
+
+
+@pytest.mark.parametrize("part", ALONE)
+@pytest.mark.parametrize(
+    "limit",
+    [2 * MIB, *(pytest.param(n * MIB, marks=pytest.mark.tier("torture")) for n in (8, 36, 70))],
+)
+def test_with_a_low_limit_account_and_ledger_agree_after_every_call(followed, part, limit):
+    gpu = followed(limit, [PARTS[part]])
+    assert max(gpu.peak(card) for card in range(2)) <= limit
+
+
+@pytest.mark.parametrize(
+    "nth",
+    [1, *(pytest.param(nth, marks=pytest.mark.tier("torture")) for nth in range(2, 14))],
+)
+def test_when_the_driver_is_out_of_memory_account_and_ledger_agree_after_every_call(followed, nth):
+    """The nth allocation of each part fails in the driver."""
+    order = {"command": "oom", "card": 0, "nth": nth}
+    followed(8 * GIB, [PARTS[part] for part in ALONE], lambda gpu: gpu.control(order))
