@@ -181,12 +181,12 @@ def trace(one: Console, other: Console, parts: Iterable[str]) -> list[str]:
 def traces(artifacts, program, stub_server, slice_env):
     """`traces(version, lookup, parts)`: without the library, and with it."""
 
-    def both(version, lookup, parts):
+    def both(version, lookup, parts, more_env=None):
         found = []
         for limit in (None, 8 * GIB):
             gpu = stub_server("h200-coarse,a100")
             env = slice_env(gpu, limit) if limit else gpu.env
-            env = {**env, **drivers.environment(artifacts, version)}
+            env = {**env, **drivers.environment(artifacts, version), **(more_env or {})}
             with contextlib.ExitStack() as stack:
                 consoles = [stack.enter_context(Console(program("console"), env)) for _ in range(2)]
                 for console in consoles:
@@ -197,11 +197,19 @@ def traces(artifacts, program, stub_server, slice_env):
     return both
 
 
-@pytest.mark.parametrize("lookup", ["dlsym", "proc_address"])
+@pytest.mark.parametrize("lookup", ["dlsym", "proc_address", "per_thread"])
 @pytest.mark.parametrize("version", [drivers.NEWEST, *drivers.OLDER])
 def test_a_program_that_uses_all_kinds_of_memory_sees_no_difference(traces, version, lookup):
     bare, limited = traces(version, lookup, PARTS.values())
     assert sum(" -> 0 " in line for line in bare) > 300
+    assert limited == bare
+
+
+@pytest.mark.parametrize("lookup", ["dlsym", "per_thread"])
+def test_a_program_with_a_share_of_the_time_sees_no_difference(traces, lookup):
+    """Launches of graphs that allocate take another way then."""
+    share = {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "force"}
+    bare, limited = traces(drivers.NEWEST, lookup, PARTS.values(), share)
     assert limited == bare
 
 

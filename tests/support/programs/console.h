@@ -50,7 +50,7 @@ __attribute__((format(printf, 1, 2))) static void OUT(const char *format, ...)
 /* How driver functions are found: by the linker, by dlsym, by cuGetProcAddress, or by
  * cuGetProcAddress with the flag for per-thread default streams. */
 static enum { LINK, DLSYM, PROC_ADDRESS, PER_THREAD } lookup;
-static const char *const lookups[] = {"link", "dlsym", "proc_address", NULL};
+static const char *const lookups[] = {"link", "dlsym", "proc_address", "per_thread", NULL};
 
 static int choose_lookup(const char *name)
 {
