@@ -574,6 +574,18 @@ def test_memory_that_a_graph_keeps_is_charged_until_it_is_trimmed(gpu, start):
     assert gpu.peak() == GIB
 
 
+@pytest.mark.xfail(strict=True, reason="a launch forgets what another launch has reserved")
+def test_a_graph_that_two_threads_launch_at_once_is_charged_once(gpu, start):
+    """NVIDIA asks programs not to do this; the bytes stay charged until the process ends."""
+    script = start(gpu, GIB)
+    script.do("graph g", "alloc_node n g 64M", "free_node f g n n", "instantiate x g")
+    for _ in range(20):
+        script.do("threads 8 launch cuGraphLaunch x - 1 5", "sync -", "graph_trim 0")
+    script.do("launch cuGraphLaunch x -", "sync -", "destroy_executable x", "graph_trim 0")
+    assert held(gpu) == {}
+    assert accounted(script.slice) == {}
+
+
 def test_an_allocation_beside_a_capture_is_charged_and_does_not_end_it(gpu, start):
     """HAMi-core: its hooks broke captures of vLLM and NCCL (Project-HAMi/HAMi-core#192)."""
     script = start(gpu, GIB)
