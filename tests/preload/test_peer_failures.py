@@ -600,6 +600,29 @@ def test_a_graph_takes_over_memory_of_one_that_still_runs_on_its_stream(gpu, sta
     assert agreed(gpu, script.slice) == 600 * MIB == gpu.peak()
 
 
+@pytest.mark.parametrize(
+    "cards",
+    [
+        4,
+        pytest.param(
+            5, marks=pytest.mark.xfail(strict=True, reason="a graph is charged on four devices")
+        ),
+    ],
+)
+def test_a_graph_that_allocates_on_many_devices_is_limited_on_each(stub_server, start, cards):
+    """HAMi-core: graph memory is not counted (Project-HAMi/HAMi-core#67)."""
+    gpu = stub_server(",".join(["a100"] * cards))
+    script = start(gpu, GIB)
+    script.do("graph g")
+    for device in range(cards):
+        size = "2G" if device == cards - 1 else "2M"
+        script.do(f"alloc_node_on {device} n g {size}", "free_node f g n n")
+    script.do("instantiate x g")
+    assert script("launch cuGraphLaunch x -") == OUT_OF_MEMORY
+    script.do("sync -")
+    assert on(gpu, script.slice, cards) == [0] * cards
+
+
 def test_an_allocation_beside_a_capture_is_charged_and_does_not_end_it(gpu, start):
     """HAMi-core: its hooks broke captures of vLLM and NCCL (Project-HAMi/HAMi-core#192)."""
     script = start(gpu, GIB)
