@@ -1,6 +1,6 @@
 """Processes that race for two limits with memory of all kinds never exceed them, and lose nothing.
 
-The ledger shows the most bytes that were ever requested at once. The seeds of the programs are fixed.
+The ledger shows the most bytes that were ever requested at once. The programs have fixed seeds.
 """
 
 import contextlib

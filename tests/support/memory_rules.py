@@ -1,7 +1,7 @@
 """Executes random programs of device memory, and compares account and ledger after each command."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,9 @@ _DEADLINE = 20.0
 
 _UNIT = 512
 """The account rounds every allocation up to this."""
+
+_UNKNOWN = 1 << 50
+"""More bytes than any card has."""
 
 _CHUNK, _GRANULE = 32 * MIB, 2 * MIB
 """A pool may grow by a chunk; large allocations and graphs take whole granules."""
@@ -161,11 +164,14 @@ class Execution:
             self._unmapped.pop(f"{name}:{words[1]}", None)
         elif call == "release":
             self._unmapped.pop(key, None)
-        elif call in {"async", "from_pool"}:
-            self._has_used_pools = True
-        elif call == "pool":
-            self._pools[key] = int(words[1])
+        self._told_of_pools(name, call, words)
         self._told_of_graphs(name, call, words)
+
+    def _told_of_pools(self, name: str, call: str, words: list[str]) -> None:
+        if call == "pool":
+            self._pools[f"{name}:{words[0]}"] = int(words[1])
+        elif call in {"async", "from_pool"} and f"{name}:{words[-1]}" not in self._capturing:
+            self._has_used_pools = True
 
     def _told_of_graphs(self, name: str, call: str, words: list[str]) -> None:
         """What graphs allocate at most, in granules."""
@@ -180,9 +186,9 @@ class Execution:
         elif call == "async" and f"{name}:{words[2]}" in self._capturing:
             self._capturing[f"{name}:{words[2]}"] += _granules(as_bytes(words[1]))
         elif call == "end":
-            self._graphs[f"{name}:{words[1]}"] = self._capturing.pop(key, 1 << 50)
+            self._graphs[f"{name}:{words[1]}"] = self._capturing.pop(key, _UNKNOWN)
         elif call == "instantiate":
-            self._graphs[key] = self._graphs.get(f"{name}:{words[1]}", 1 << 50)
+            self._graphs[key] = self._graphs.get(f"{name}:{words[1]}", _UNKNOWN)
 
     # Rules.
 
@@ -196,10 +202,10 @@ class Execution:
                 raise Broken("limit with driver memory", f"{after}: card {card}: {of_card}")
             low, high = self._expected(ledger, card)
             charged, driver = self._accounted(card)
-            excess = charged - high
-            if excess <= 0 or (may_be_stale and self._has_used_pools):
-                self._stale[card] = max(0, excess)
-            if charged < low or excess > self._stale[card]:
+            excess = max(0, charged - low)
+            if excess < self._stale[card] or (may_be_stale and self._has_used_pools):
+                self._stale[card] = excess
+            if not low <= charged <= high + self._stale[card]:
                 raise Broken(
                     "account",
                     f"{after}: card {card}: charged {charged}, expected {low} to {high}: {of_card}",
@@ -297,29 +303,16 @@ class Execution:
 
     def _needed(self, name: str, call: str, words: list[str]) -> int:
         """At most so many bytes are needed for a request; very many if that is not known."""
-        numbers = [as_bytes(word) for word in words[1:] if word[0].isdigit()]
-        if call in {"alloc", "external"}:
-            return self._rounded(numbers[0])
-        if call in {"managed", "create"}:
-            return _units(numbers[0])
-        if call == "pitch":
-            return self._rounded(_units(numbers[0]) * numbers[1])
-        if call == "array":
-            return self._rounded(numbers[0] * max(numbers[1], 1) * numbers[2] * numbers[3])
-        if call == "array3d":
-            return self._rounded(
-                numbers[0] * numbers[1] * max(numbers[2], 1) * numbers[4] * numbers[5]
-            )
-        if call == "mipmap":
-            width, height, _, _, _, channels, bytes = numbers
-            return self._rounded(2 * width * height * channels * bytes)
-        if call in {"async", "from_pool"}:
-            return _granules(numbers[0]) + _CHUNK
         if call in {"launch", "upload"}:
-            return self._graphs.get(f"{name}:{words[call == 'launch']}", 1 << 50)
+            return self._graphs.get(f"{name}:{words[call == 'launch']}", _UNKNOWN)
         if call in {"device", "context", "green"}:
             return self._setting.context
-        return 1 << 50
+        if call not in _BYTES:
+            return _UNKNOWN
+        numbers = [as_bytes(word) for word in words[1:] if word[0].isdigit()]
+        # What a command leaves out is 1.
+        bytes = _BYTES[call]([*numbers, *[1] * 7])
+        return self._rounded(bytes) if call in _LINEAR - {"managed"} else _units(bytes)
 
     def _rounded(self, bytes: int) -> int:
         is_large = self._setting.context and bytes >= MIB
@@ -351,6 +344,21 @@ class Execution:
 _LINEAR = {"alloc", "managed", "pitch", "array", "array3d", "mipmap", "external"}
 
 
+_BYTES: dict[str, Callable[[list[int]], int]] = {
+    "alloc": lambda of: of[0],
+    "managed": lambda of: of[0],
+    "create": lambda of: of[0],
+    "external": lambda of: of[0],
+    "pitch": lambda of: _units(of[0]) * of[1],
+    "array": lambda of: of[0] * max(of[1], 1) * of[2] * of[3],
+    "array3d": lambda of: of[0] * of[1] * max(of[2], 1) * of[4] * of[5],
+    "mipmap": lambda of: 2 * of[0] * of[1] * of[5] * of[6],
+    "async": lambda of: _granules(of[0]) + _CHUNK,
+    "from_pool": lambda of: _granules(of[0]) + _CHUNK,
+}
+"""What requests need at most, from the numbers in the command."""
+
+
 def _units(bytes: int) -> int:
     return -(-bytes // _UNIT) * _UNIT
 
@@ -359,20 +367,26 @@ def _granules(bytes: int) -> int:
     return -(-bytes // _GRANULE) * _GRANULE
 
 
-def execute(execution: Execution, program: Iterable[str]) -> Broken | None:
-    """Execute a whole program; the rule that it breaks."""
+def execute(
+    execution: Execution,
+    next_command: Callable[[int | None], str | None],
+    *,
+    to_the_end: bool = True,
+) -> Broken | None:
+    """Execute a program; the rule that it breaks.
+
+    `next_command` takes the last result, and returns None at the end. Without `to_the_end`, it does
+    not matter whether memory comes back.
+    """
     try:
         with execution:
-            for command in program:
-                execution(command)
-            execution.end()
+            result = None
+            while (command := next_command(result)) is not None:
+                result = execution(command)
+            if to_the_end:
+                execution.end()
     except Broken as broken:
         return broken
     except (AssertionError, TimeoutError) as ended:
         return Broken("ended", str(ended)[:2000])
     return None
-
-
-def script(program: Sequence[str]) -> str:
-    """A program as text."""
-    return "\n".join(program)

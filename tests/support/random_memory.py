@@ -1,12 +1,12 @@
-"""Random programs that hold device memory of all kinds, and the loop that makes a failing one small.
+"""Random programs that hold device memory of all kinds, and the loop that makes one small.
 
 A program is a list of commands for the console, each after the name of the process that makes the
-call: `A alloc a1 4M`, `B on t free a1`, `B killed`. `@A:h1` stands for the descriptor that `A export h1`
-has returned; a command whose descriptor does not exist is left out, so that any part of a program is a
-program.
+call: `A alloc a1 4M`, `B on t free a1`, `B killed`. `@A:h1` stands for the descriptor that
+`A export h1` has returned. A command whose descriptor does not exist is left out, so that any part
+of a program is a program.
 
-The generator only knows which objects may exist, so that most calls are valid. What they hold is the
-ledger's word.
+The generator only knows which objects may exist, so that most calls are valid. What they hold is
+the ledger's word.
 """
 
 import random
@@ -39,14 +39,16 @@ class Generator:
     """Chooses commands one after the other; `told` has the result of each.
 
     `limits` are those of the two cards. With `is_whole`, every size is a multiple of 512 bytes, the
-    account's unit. `charges_contexts` leaves room for contexts.
+    account's unit.
     """
 
     def __init__(self, seed: int, limits: Sequence[int], is_whole: bool) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - no secret
         self._limits = limits
         self._is_whole = is_whole
         self._objects = {name: _Objects() for name in "AB"}
+        # Rules for graphs are stricter while no pool was used.
+        self._weight_of_pools = 0 if seed % 4 == 3 else 20
         self._planned: list[str] = []
         self._runs_b = False
 
@@ -64,8 +66,8 @@ class Generator:
         self._planned = rest
         return first
 
-    def told(self, command: str, result: int) -> None:
-        """The driver's result for a command."""
+    def told(self, command: str, result: int | None) -> None:
+        """The driver's result for a command; None if it was left out."""
         name, call, *words = without_thread(command)
         objects = self._objects[name]
         if call == "close_fd":
@@ -145,7 +147,7 @@ class Generator:
         kinds: list[tuple[int, Callable[[_Objects], Iterator[str]]]] = [
             (20, self._linear),
             (10, self._arrays),
-            (20, self._pools),
+            (self._weight_of_pools, self._pools),
             (25, self._virtual),
             (10, self._external),
             (20, self._graphs),
@@ -207,14 +209,14 @@ class Generator:
         pick, device = self._random.random(), self._device()
         if pick < 0.2:
             yield f"async {self._new('b')} {self._size()} {self._stream()}"
-        elif pick < 0.35:
+        elif pick < 0.35 and objects.of["p"]:
             pool = self._any(objects, "p")
             yield f"from_pool {self._new('b')} {self._size()} {pool} {self._stream()}"
         elif pick < 0.5:
             yield f"free_async {self._any(objects, 'b')} {self._stream()}"
         elif pick < 0.6:
             yield f"free {self._any(objects, 'b')}"
-        elif pick < 0.68:
+        elif pick < 0.68 or not objects.of["p"]:
             yield f"pool {self._new('p')} {device}"
         elif pick < 0.73:
             yield f"destroy_pool {self._any(objects, 'p')}"
@@ -241,7 +243,7 @@ class Generator:
             exportable = self._random.choice(["", " fd"])
             yield f"create {self._new('h')} {size} {self._device()}{exportable}"
         elif pick < 0.38:
-            yield f"reserve {self._new('r')} {self._random.choice([64, 512, 2048])}M"
+            yield f"reserve {self._new('r')} {self._random.choice([128, 1024, 4096])}M"
         elif pick < 0.6:
             yield from self._map(objects)
         elif pick < 0.7:
@@ -303,7 +305,7 @@ class Generator:
 
     def _external(self, objects: _Objects) -> Iterator[str]:
         pick = self._random.random()
-        if pick < 0.3:
+        if pick < 0.3 or not objects.of["e"]:
             yield f"external {self._new('e')} {self._size()}"
         elif pick < 0.5:
             yield f"external_buffer {self._new('x')} {self._any(objects, 'e')}"
@@ -317,7 +319,7 @@ class Generator:
 
     def _graphs(self, objects: _Objects) -> Iterator[str]:
         pick, stream = self._random.random(), self._random.choice(["s0", "s1"])
-        if pick < 0.2:
+        if pick < 0.2 or not objects.of["w"]:
             yield from self._graph(objects)
         elif pick < 0.3:
             yield from self._capture(stream)
@@ -428,7 +430,6 @@ class Generator:
                 f"unreserve {self._any(objects, 'a')} 2M",
                 f"free {self._any(objects, 'r')}",
                 f"free_async {self._any(objects, 'r')} s0",
-                f"free_async {self._any(objects, 'x')} s0",
                 f"free_v1 {self._any(objects, 'a')}",
                 f"external {self._new('e')} 0",
                 f"external_buffer {self._new('x')} {self._any(objects, 'e')} 1M 1024G",
