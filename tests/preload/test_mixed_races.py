@@ -10,47 +10,68 @@ import signal
 
 import pytest
 
+from support import slices
 from support.console import SUCCESS
-from support.memory_use import agreed, wait_for_use
+from support.memory_use import accounted, held, wait_for_use
 from support.running import Started
 from support.slices import GIB, MIB
 from support.tiers import amount
 
-LIMITS = (GIB, 640 * MIB)
 PROCESSES = 8
+CARDS = range(2)
 ROUNDS = amount("rounds of mixed races")
 KILLS = amount("killed racers")
 
+EXACT, COARSE = "a100,a100", "h200-coarse,h200-coarse"
+LIMITS = {EXACT: (GIB, 640 * MIB), COARSE: (6 * GIB, 5 * GIB)}
+CONTEXT = {EXACT: None, COARSE: 520 * MIB}
+"""What a context is charged."""
+
 
 @pytest.fixture
-def race(stub_server, slice_dir, preload, program):
-    """`race(rounds, seed)` starts a racing program; `race.gpu` and `race.slice` are shared."""
+def race(stub_server, tmp_path, preload, program):
+    """`race(cards)` makes a slice; `start(rounds, seed)` starts a racing program in it."""
 
     class Race:
-        def __init__(self, **options):
-            self.gpu = stub_server("a100,a100", **options)
-            self.slice = slice_dir(dict(zip(self.gpu.uuids(), LIMITS, strict=True)))
+        def __init__(self, cards=EXACT, **options):
+            self.limits, context = LIMITS[cards], CONTEXT[cards]
+            self.gpu = stub_server(cards, **options)
+            self.slice = slices.make(
+                tmp_path / "slice",
+                dict(zip(self.gpu.uuids(), self.limits, strict=True)),
+                context_memory=context,
+                granule=context and 2 * MIB,
+            )
             self._env = preload(self.gpu, self.slice)
 
-        def __call__(self, rounds, seed):
+        def start(self, rounds, seed):
             return Started([program("mixed_race"), str(rounds), str(seed)], self._env)
 
         def check_peaks(self):
-            for card, limit in enumerate(LIMITS):
-                # Some of it is cached by pools, and not requested.
-                assert limit // 2 < self.gpu.peak(card) <= limit
+            kind = "occupied" if self.limits == LIMITS[COARSE] else "requested"
+            for card, limit in zip(self.gpu.ledger()["cards"], self.limits, strict=True):
+                # Pools cache the rest.
+                assert limit // 2 < card[kind]["peak"] <= limit
 
     return Race
 
 
-def test_processes_with_all_kinds_never_pass_the_limits(race):
-    race = race()
+@pytest.mark.parametrize("cards", [EXACT, COARSE])
+def test_processes_with_all_kinds_never_pass_the_limits(race, cards):
+    """With the coarse cards, what the driver takes counts as well."""
+    race = race(cards)
     with contextlib.ExitStack() as stack:
-        racers = [stack.enter_context(race(ROUNDS, seed)) for seed in range(PROCESSES)]
+        racers = [stack.enter_context(race.start(ROUNDS, seed)) for seed in range(PROCESSES)]
         for racer in racers:
-            racer.wait_for("racing")
+            racer.wait_for("ready")
+        for racer in racers:
+            racer.tell("race")
+        for racer in racers:
             assert int(racer.next_line().removeprefix("granted ")) > 0
-        assert [agreed(race.gpu, race.slice, card) for card in range(2)] == [0, 0]
+        for card in CARDS:
+            driver = sum(race.gpu.booked(part, card) for part in ("context", "rounding"))
+            charged = sum(accounted(race.slice, card).values())
+            assert (charged, held(race.gpu, card)) == (driver if CONTEXT[cards] else 0, {})
         race.check_peaks()
 
 
@@ -64,16 +85,16 @@ def test_killed_processes_neither_exceed_the_limits_nor_lose_memory(race, start,
             if len(racers) == PROCESSES:
                 victim = racers.pop(chance.randrange(PROCESSES))
                 os.kill(victim.pid, signal.SIGKILL)
-                assert victim.finish().lines == ["racing"]
-            racers.append(stack.enter_context(race(1 << 40, seed)))
-            racers[-1].wait_for("racing")
+                assert victim.finish().lines == ["ready"]
+            racers.append(stack.enter_context(race.start(1 << 40, seed)))
+            racers[-1].wait_for("ready").tell("race")
         for racer in racers:
             os.kill(racer.pid, signal.SIGKILL)
-            assert racer.finish().lines == ["racing"]
+            assert racer.finish().lines == ["ready"]
         race.check_peaks()
-    for card in range(2):
+    for card in CARDS:
         wait_for_use(race.gpu, race.slice, 0, card)
     race.gpu.control({"command": "reset-peaks"})
     script = start(race.gpu, race.slice)
-    for card, limit in enumerate(LIMITS):
+    for card, limit in enumerate(race.limits):
         assert script(f"create h{card} {limit} {card}") == SUCCESS

@@ -222,7 +222,7 @@ class Execution:
         for card in range(len(self._setting.limits)):
             low, high = self._expected(ledger, card)
             charged, driver = self._accounted(card)
-            is_right = low <= charged <= high
+            is_right = low <= charged <= high + self._stale[card]
             if not is_right or driver != self._driver_memory(ledger["cards"][card]):
                 return False
         return True

@@ -1,7 +1,7 @@
 // build: -lcuda -pthread
 /* Four threads that allocate and free memory of all kinds on two cards, up to the limit. argv[1] is the
- * number of rounds of each thread, argv[2] the seed. At the end everything is freed, and the program
- * waits for the end of its input. */
+ * number of rounds of each thread, argv[2] the seed. They start after a line of input. At the end everything
+ * is freed, and the program waits for the end of its input. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -52,7 +52,6 @@ static int create_array(struct object *o)
                             : cuMipmappedArrayCreate(&o->mipmap, &shape, 2);
 }
 
-/* Frees what has no mapping. */
 static int create_physical(struct object *o)
 {
     int fd, type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -222,6 +221,13 @@ static void *thread(void *seed)
     return NULL;
 }
 
+static void wait_for_line(void)
+{
+    char line[16];
+    if (!fgets(line, sizeof line, stdin))
+        exit(0);
+}
+
 int main(int argc, char **argv)
 {
     pthread_t ids[THREADS];
@@ -229,7 +235,8 @@ int main(int argc, char **argv)
     uintptr_t seed = strtoull(argv[argc - 1], NULL, 10) * THREADS;
     for (int card = 0; card < CARDS; card++)
         contexts[card] = use_device(card);
-    SAY("racing");
+    SAY("ready");
+    wait_for_line();
     for (int i = 0; i < THREADS; i++)
         pthread_create(&ids[i], NULL, thread, (void *)(seed + (uintptr_t)i + 1));
     for (int i = 0; i < THREADS; i++)
@@ -243,6 +250,6 @@ int main(int argc, char **argv)
         MUST(cuDeviceGraphMemTrim(card));
     }
     SAY("granted %ld", granted);
-    getchar();
+    wait_for_line();
     return 0;
 }
