@@ -60,6 +60,8 @@ class Execution:
         # Descriptors by `A:h1`; physical memory by the same names: bytes, card.
         self._descriptors: dict[str, tuple[str, str]] = {}
         self._physical: dict[str, tuple[int, int]] = {}
+        # What descriptors refer to; what they keep; what is imported and not mapped yet.
+        self._exported: dict[str, tuple[int, int]] = {}
         self._kept: dict[str, tuple[int, int]] = {}
         self._unmapped: dict[str, tuple[int, int]] = {}
         self._graphs: dict[str, int] = {}
@@ -125,7 +127,7 @@ class Execution:
             for key in [key for key in known if key.startswith(prefix)]:
                 del known[key]
         self._wait(lambda: self._is_freed(console.pid))
-        self._wait(self._agrees)
+        self._wait(lambda: self._agrees() and not self._is_charged(console.pid))
         self._check(f"kill {name}")
 
     def _resolve(self, command: str) -> str | None:
@@ -145,6 +147,9 @@ class Execution:
             del self._descriptors[words[0][1:]]
         if result != 0:
             return
+        if call in {"create", "import", "retain"} and key in self._unmapped:
+            # The handle that had this name is not released any more.
+            self._unmapped[f"{key}#{len(self._unmapped)}"] = self._unmapped.pop(key)
         if call == "create" and words[2:3] != ["host"]:
             device = int(words[2]) if len(words) > 2 else 0
             self._physical[key] = (as_bytes(words[1]), device)
@@ -154,9 +159,10 @@ class Execution:
                     del self._kept[export]
         elif call == "export":
             self._descriptors[key] = (str(value(outputs, "pid")), str(value(outputs, "fd")))
-            self._kept[f"{key}#{len(self._kept)}"] = self._physical.get(key, (1 << 40, 0))
+            self._exported[key] = self._physical.get(key, (_UNKNOWN, 0))
+            self._kept[f"{key}#{len(self._kept)}"] = self._exported[key]
         elif call == "import":
-            memory = self._physical.get(words[1][1:], (1 << 40, 0))
+            memory = self._exported[words[1][1:]]
             self._physical[key] = memory
             if not words[1].startswith(f"@{name}:"):
                 self._unmapped[key] = memory
@@ -336,6 +342,12 @@ class Execution:
             for process in self._gpu.ledger()["processes"]
             if process["pid"] == pid
         )
+
+    def _is_charged(self, pid: int) -> bool:
+        from hami_py._native import Account
+
+        processes = Account.open(self._slice / "account").snapshot().processes
+        return any(process.pid == pid and any(process.memory) for process in processes)
 
     def _is_empty(self, ledger: dict[str, Any]) -> bool:
         return all(card["used"] == 0 and card["held"]["now"] == 0 for card in ledger["cards"])
