@@ -17,7 +17,7 @@ class DriverMemory:
 
     Attributes:
         context: bytes for each context of a process; None = unknown.
-        granule: requests of half of this many bytes or more take a multiple of it; None = unknown,
+        granule: requests of more than half of this many bytes take a multiple of it; None = unknown,
             and requests are taken to take what they say.
     """
 

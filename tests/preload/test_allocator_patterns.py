@@ -310,7 +310,6 @@ def test_shared_buffers_whose_descriptor_stays_open_are_charged_as_long(two_card
         is_free(two_cards, start, exporter.slice, card)
 
 
-@pytest.mark.xfail(reason="the library does not see the close, and other processes cannot look")
 def test_a_closed_descriptor_releases_its_memory_for_other_processes(two_cards, start, peers):
     exporter, _ = peers
     _, fd = export_buffer(exporter, 0)
@@ -384,7 +383,6 @@ def pass_on(giver, taker, number):
     giver.do("release h", f"close_fd {fd}")
 
 
-@pytest.mark.xfail(reason="imported memory is charged only where it is mapped")
 def test_imported_memory_that_is_never_mapped_is_limited(two_cards, peers):
     """What remains of it is the importer's alone: the exporter has dropped it."""
     exporter, importer = peers
@@ -394,7 +392,6 @@ def test_imported_memory_that_is_never_mapped_is_limited(two_cards, peers):
     assert accounted_at_least(two_cards, exporter.slice, 0) == 4 * BUFFER
 
 
-@pytest.mark.xfail(reason="imported memory is charged only where it is mapped")
 def test_memory_that_its_own_process_imports_again_is_limited(two_cards, peers):
     script, _ = peers
     for number in range(2 * LIMIT // BUFFER):
@@ -492,7 +489,6 @@ def test_outputs_of_captured_graphs_use_the_limit(gpu, start):
     is_free(gpu, start, script.slice)
 
 
-@pytest.mark.xfail(reason="after any refusal, a graph is charged again for the memory that it has")
 @pytest.mark.parametrize("refused", ["alloc b 1G", "create b 1G", "launch cuGraphLaunch e1 s"])
 def test_a_refused_request_leaves_graphs_that_can_be_launched_again(gpu, start, refused):
     script = start(gpu, LIMIT)
@@ -602,9 +598,6 @@ A_HOLE = [
 ]
 
 
-@pytest.mark.xfail(
-    reason="a graph is charged as if its nodes ran one after the other, and could all share memory"
-)
 @pytest.mark.parametrize(
     "nodes", [BRANCHES, TWO_STREAMS, A_HOLE], ids=["branches", "two streams", "a hole"]
 )

@@ -1,6 +1,6 @@
 """The driver takes large requests in whole granules, and the rest counts as its own memory.
 
-The stub's h200-coarse takes requests of 1 MiB or more in multiples of 2 MiB. The ledger counts
+The stub's h200-coarse takes requests of more than 1 MiB in multiples of 2 MiB. The ledger counts
 what it takes beyond the requested bytes as `rounding`.
 """
 
@@ -44,12 +44,13 @@ def rounding(gpu, slice_path, card=0):
     ("command", "beyond"),
     [
         (f"alloc a {MIB - 512}", 0),
-        ("alloc a 1M", MIB),
+        ("alloc a 1M", 0),
         (f"alloc a {MIB + 512}", MIB - 512),
         ("alloc a 2M", 0),
         ("alloc a 33M", MIB),
         ("pitch a 512 2049 4", MIB - 512),
-        ("array a 1024 1024", MIB),
+        ("array a 1024 1024", 0),
+        ("array a 1024 1025", MIB - KIB),
         ("mipmap a 1024 1024 0 2", 768 * KIB),
         ("managed a 33M 1", 0),
     ],
@@ -82,7 +83,7 @@ def test_requests_just_over_a_half_granule_fill_the_limit_and_no_more(coarse, st
 
 def test_the_driver_s_part_ends_with_the_context_and_with_the_process(coarse, start, slice_of):
     script = start(coarse, slice_of(coarse))
-    script.do("alloc a 1M", "context c 0", "alloc b 3M", "array d 1024 1024")
+    script.do("alloc a 3M", "context c 0", "alloc b 3M", "array d 3072 1024")
     assert rounding(coarse, script.slice) == 3 * MIB
     script.do("destroy c")
     assert rounding(coarse, script.slice) == MIB

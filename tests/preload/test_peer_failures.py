@@ -143,7 +143,6 @@ def test_memory_that_a_process_exports_to_itself_is_charged_once(gpu, start):
     assert agreed(gpu, script.slice) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the account is corrected when more memory is created")
 def test_memory_whose_descriptor_is_closed_is_free_at_once(gpu, start):
     script = start(gpu, GIB)
     script.do("create h 512M 0 fd")
@@ -153,7 +152,6 @@ def test_memory_whose_descriptor_is_closed_is_free_at_once(gpu, start):
     assert script.value("info", "free") == GIB
 
 
-@pytest.mark.xfail(strict=True, reason="the descriptor and the import are charged, both in full")
 def test_memory_that_a_process_imports_again_from_itself_is_charged_once(gpu, start):
     """It has released its handle, and the descriptor keeps the memory."""
     script = start(gpu, GIB)
@@ -165,7 +163,6 @@ def test_memory_that_a_process_imports_again_from_itself_is_charged_once(gpu, st
     assert agreed(gpu, script.slice) == 512 * MIB
 
 
-@pytest.mark.xfail(strict=True, reason="imported memory is charged when it is mapped")
 def test_imported_memory_that_its_owner_drops_is_charged_to_the_importer(gpu, start):
     """HAMi-core: cuMemImportFromShareableHandle is not counted."""
     owner = start(gpu, GIB)
@@ -179,7 +176,6 @@ def test_imported_memory_that_its_owner_drops_is_charged_to_the_importer(gpu, st
     assert gpu.peak() <= GIB
 
 
-@pytest.mark.xfail(strict=True, reason="IPC memory is charged to its owner only")
 def test_ipc_memory_that_its_owner_frees_is_charged_to_the_process_that_has_it_open(gpu, start):
     """NVIDIA calls such a free undefined. The stub's driver keeps the memory for the other one."""
     owner = start(gpu, GIB)
@@ -574,9 +570,8 @@ def test_memory_that_a_graph_keeps_is_charged_until_it_is_trimmed(gpu, start):
     assert gpu.peak() == GIB
 
 
-@pytest.mark.xfail(strict=True, reason="a launch forgets what another launch has reserved")
 def test_a_graph_that_two_threads_launch_at_once_is_charged_once(gpu, start):
-    """NVIDIA asks programs not to do this; the bytes stay charged until the process ends."""
+    """NVIDIA asks programs not to do this."""
     script = start(gpu, GIB)
     script.do("graph g", "alloc_node n g 64M", "free_node f g n n", "instantiate x g")
     for _ in range(20):
@@ -604,9 +599,7 @@ def test_a_graph_takes_over_memory_of_one_that_still_runs_on_its_stream(gpu, sta
     "cards",
     [
         4,
-        pytest.param(
-            5, marks=pytest.mark.xfail(strict=True, reason="a graph is charged on four devices")
-        ),
+        5,
     ],
 )
 def test_a_graph_that_allocates_on_many_devices_is_limited_on_each(stub_server, start, cards):

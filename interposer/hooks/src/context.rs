@@ -219,7 +219,7 @@ fn primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
             guard(|| pools::device_reset(limited, device, before));
         }
         if graphs::any_charged() {
-            guard(|| graphs::trimmed(device));
+            guard(|| graphs::device_reset(limited, device));
         }
         guard(|| charge.ended(limited));
     }

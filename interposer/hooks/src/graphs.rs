@@ -48,14 +48,14 @@ pub(crate) unsafe fn instantiate_with_flags(
 }
 
 fn instantiate(exec: *mut CUgraphExec, graph: CUgraph, call: impl FnOnce() -> CUresult) -> Outcome {
-    let needs = graphs::needs_of(graph);
+    let needs = graphs::needs_of(graph)?;
     check(call())?;
     // SAFETY: the driver has just written it.
-    remember(unsafe { *exec }, needs)
+    remember(unsafe { *exec }, &needs)
 }
 
-fn remember(exec: CUgraphExec, needs: graphs::Needs) -> Outcome {
-    graphs::instantiated(exec as u64, needs).map_err(|_full| {
+fn remember(exec: CUgraphExec, needs: &graphs::Needs) -> Outcome {
+    graphs::instantiated(exec as u64, *needs).map_err(|_full| {
         // SAFETY: the driver has just created it, and the program never gets it.
         unsafe { real::cuGraphExecDestroy(exec) };
         CUDA_ERROR_OUT_OF_MEMORY
@@ -95,13 +95,13 @@ fn instantiate_and_upload(
         .filter(|parameters| parameters.flags & upload != 0)
         .map(|parameters| parameters.hUploadStream);
     let Some(stream) = stream else { return instantiate(exec, graph, call) };
-    let mut needs = graphs::needs_of(graph);
+    let mut needs = graphs::needs_of(graph)?;
     graphs::reserve(&mut needs, &|| form.wait(stream))?;
     let outcome = check(call());
     graphs::settle(&mut needs, outcome.is_ok());
     outcome?;
     // SAFETY: the driver has just written it.
-    remember(unsafe { *exec }, needs)
+    remember(unsafe { *exec }, &needs)
 }
 
 pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
@@ -111,11 +111,7 @@ pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
 
 pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
     // SAFETY: no pointer.
-    let result = unsafe { real::cuDeviceGraphMemTrim(device) };
-    if result == CUDA_SUCCESS && graphs::any_charged() {
-        graphs::trimmed(device);
-    }
-    result
+    graphs::trim(device, || unsafe { real::cuDeviceGraphMemTrim(device) })
 }
 
 pub(crate) unsafe fn upload(exec: CUgraphExec, stream: CUstream) -> Outcome {

@@ -4,14 +4,15 @@
 use std::ffi::{c_int, c_void};
 
 use driver_sys::cuda::{
-    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
-    CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_SUCCESS, CUdevice, CUdeviceptr,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
+use vgpu_driver::guard::guard;
 use vgpu_driver::location;
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::allocations::Owner;
+use vgpu_slice::descriptors;
 use vgpu_slice::mapped::PHYSICAL;
-use vgpu_slice::table::Full;
 
 pub(crate) unsafe fn create(
     handle: *mut CUmemGenericAllocationHandle,
@@ -84,11 +85,8 @@ pub(crate) unsafe fn export(
     }
     // SAFETY: with this type the driver has written a descriptor.
     let descriptor = unsafe { *shareable.cast::<c_int>() };
-    PHYSICAL.exported(handle, descriptor).map_err(|Full| {
-        // SAFETY: the program never gets it.
-        unsafe { libc::close(descriptor) };
-        CUDA_ERROR_OUT_OF_MEMORY
-    })
+    guard(|| PHYSICAL.exported(handle, descriptor));
+    Ok(())
 }
 
 pub(crate) unsafe fn import(
@@ -96,6 +94,10 @@ pub(crate) unsafe fn import(
     shareable: *mut c_void,
     kind: CUmemAllocationHandleType,
 ) -> Outcome {
+    // For this type the argument is the descriptor itself.
+    let id = (kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        .then(|| descriptors::id_of(shareable as usize as c_int))
+        .flatten();
     // SAFETY: the program's own arguments.
     check(unsafe { real::cuMemImportFromShareableHandle(handle, shareable, kind) })?;
     // SAFETY: the driver has just written it.
@@ -107,9 +109,8 @@ pub(crate) unsafe fn import(
         unsafe { real::cuMemGetAllocationPropertiesFromHandle(&raw mut properties, imported) };
     let device = if result == CUDA_SUCCESS { device_of(&properties) } else { None };
     let Some(device) = device else { return Ok(()) };
-    PHYSICAL.import(imported, device).map_err(|Full| {
+    PHYSICAL.import(imported, device, id).inspect_err(|_| {
         // SAFETY: the program never gets it.
         unsafe { real::cuMemRelease(imported) };
-        CUDA_ERROR_OUT_OF_MEMORY
     })
 }

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_context_s_allocations_end_with_it() {
-        let kind = Kind::new(|_| 0);
+        let kind = Kind { table: table!(Allocation), undo: |_| 0 };
         for pointer in 1..=1000_u64 {
             let context = if pointer % 3 == 0 { 16 } else { 32 };
             assert!(kind.table.insert(allocation(pointer << 40, context)).is_ok());

@@ -16,7 +16,7 @@ use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
 use crate::pools;
 use crate::table::Full;
-use crate::{exports, graphs, green, ipc};
+use crate::{descriptors, green, ipc};
 
 /// How much of the card the driver takes for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,14 +129,17 @@ pub(crate) fn uncharge(limited: &Limited, card: &Card, bytes: u64, rounding: u64
 
 /// Charges a card. If that is refused, memory that this process keeps without use is freed first.
 pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
-    if pools::any_charged() || graphs::any_charged() || exports::any_left() {
-        if limited.try_charge(card, bytes) {
-            return Ok(());
-        }
-        exports::release_closed(limited);
-        pools::trim(limited, card, None);
+    if limited.try_charge(card, bytes) {
+        return Ok(());
     }
+    make_room(limited, card);
     if limited.charge(card, bytes) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
+}
+
+#[cold]
+fn make_room(limited: &'static Limited, card: &Card) {
+    descriptors::release_closed(limited);
+    pools::trim(limited, card, None);
 }
 
 /// Remembers memory that is charged already.

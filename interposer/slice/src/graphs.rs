@@ -5,13 +5,17 @@
 //! until it is trimmed. Other graphs take over memory of graphs that do not run. Only the driver knows
 //! which; it reports what the pool has reserved.
 //!
-//! So an executable graph has a *need*: the most bytes that it has allocated at once, if its nodes run
-//! in the order of their creation. Before an upload or a launch, the charge is raised by the need,
+//! The driver chooses the addresses when nodes are added. Allocations of a graph that never live at the
+//! same time can get the same addresses. So an executable graph has a *need*: the bytes at the
+//! addresses of all its allocations. Before an upload or a launch, the charge is raised by the need,
 //! unless the graph's memory is in the pool already. Afterwards the charge is set to what the driver
 //! reports.
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use driver_sys::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_GRAPH,
@@ -40,8 +44,15 @@ static ANY_CHARGED: AtomicBool = AtomicBool::new(false);
 static EXECUTABLES: Table<Executable> = Table::new();
 static POOLS: [Mutex<Pool>; MAX_DEVICES] = [const { Mutex::new(Pool::NEW) }; MAX_DEVICES];
 
-/// On how many devices one graph can allocate. What it allocates on more is charged afterwards only.
-const MOST_DEVICES: usize = 4;
+/// On how many devices one graph can allocate.
+const MOST_DEVICES: usize = 16;
+
+/// The pool takes memory of the card in units of this many bytes, measured on an H200. Where the
+/// card's granule is unknown, memory is counted as it is requested.
+const POOL_UNIT: u64 = 32 << 20;
+
+/// How long a launch waits for launches of other threads to show what they have taken.
+const OTHERS_PATIENCE: Duration = Duration::from_millis(100);
 
 /// An executable graph that allocates.
 #[derive(Clone, Copy)]
@@ -68,7 +79,9 @@ pub struct Need {
     device: CUdevice,
     /// The pool's epoch in which the graph's memory came into the pool; 0: it never did.
     resident: u32,
-    /// By how much the launch in progress may let the pool grow.
+    /// Whether some of it stays allocated when the graph has run.
+    has_outputs: bool,
+    /// By how much launches in progress may let the pool grow.
     growth: u64,
 }
 
@@ -77,32 +90,32 @@ struct Pool {
     charge: Charge,
     /// By how much launches in progress may let it grow.
     growth: u64,
-    /// The needs of all graphs whose memory is in the pool. If that is more than the pool has, some of
-    /// them have lost their memory to others.
+    /// The needs of all graphs whose memory came into the pool. What the pool has less than that, it
+    /// has returned to the card, or several graphs share it.
     resident: u64,
-    /// Increased when memory leaves the pool.
+    /// Increased when the pool is empty.
     epoch: u32,
 }
 
 impl Pool {
     const NEW: Self = Self { charge: Charge::NONE, growth: 0, resident: 0, epoch: 1 };
 
-    /// Memory may have left the pool.
-    fn shrunk(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1).max(1);
-        self.resident = 0;
-    }
-
-    /// By how much the pool may grow for a graph.
+    /// By how much the pool may grow for a graph, if it has `reserved` bytes.
     fn growth_for(&self, need: &Need, reserved: u64) -> u64 {
-        let is_there = need.resident == self.epoch && self.resident <= reserved;
-        if is_there { 0 } else { need.bytes }
+        if need.resident != self.epoch {
+            return need.bytes;
+        }
+        need.bytes.min(self.resident.saturating_sub(reserved))
     }
 
     /// Sets the charge to what the driver reports, and to what launches in progress may add. Memory
     /// that the driver has already taken is charged beyond the limit, too.
     fn follow(&mut self, limited: &Limited, card: &Card) {
         let Some(reserved) = Reserved(card.device).reserved() else { return };
+        if reserved == 0 {
+            self.epoch = self.epoch.wrapping_add(1).max(1);
+            self.resident = 0;
+        }
         let bytes = reserved + self.growth;
         if !self.charge.set(limited, card, bytes) {
             self.charge.force(limited, card, bytes);
@@ -148,26 +161,49 @@ fn pool_of(device: CUdevice) -> Option<&'static Mutex<Pool>> {
     POOLS.get(usize::try_from(device).ok()?)
 }
 
-/// The needs of a graph. Without a slice they are 0, and the driver is not asked.
-pub fn needs_of(graph: CUgraph) -> Needs {
-    let mut counted = Counted::default();
-    if limited().is_some() {
-        counted.add_graph(graph);
+/// The needs of a graph. Without a slice they are 0, and the driver is not asked. A graph that
+/// allocates on too many devices is refused.
+pub fn needs_of(graph: CUgraph) -> Outcome<Needs> {
+    let mut needs = Needs::default();
+    let Some(limited) = limited() else { return Ok(needs) };
+    let mut found = Found::default();
+    found.add_graph(graph);
+    found.allocated.sort_unstable();
+    let mut end_of_last = 0;
+    for Range { device, begin, end } in found.allocated {
+        let is_of = |need: &&mut Need| need.bytes == 0 || need.device == device;
+        let need = needs.iter_mut().find(is_of).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        if need.bytes == 0 {
+            (need.device, end_of_last) = (device, 0);
+        }
+        need.bytes += end.saturating_sub(begin.max(end_of_last));
+        need.has_outputs |= !found.freed.contains(&begin);
+        end_of_last = end_of_last.max(end);
     }
-    counted.peaks
+    for need in needs.iter_mut().filter(|need| need.bytes > 0) {
+        if cards::of_device(limited, need.device).is_some_and(Card::is_granule_known) {
+            need.bytes = need.bytes.next_multiple_of(POOL_UNIT);
+        }
+    }
+    Ok(needs)
 }
 
-/// What the nodes of a graph allocate, in order.
+/// The addresses of an allocation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Range {
+    device: CUdevice,
+    begin: u64,
+    end: u64,
+}
+
+/// What the nodes of a graph allocate and free.
 #[derive(Default)]
-struct Counted {
-    /// The largest sums.
-    peaks: Needs,
-    now: [u64; MOST_DEVICES],
-    /// The live allocations: address, bytes, index of the device.
-    live: Vec<(CUdeviceptr, u64, usize)>,
+struct Found {
+    allocated: Vec<Range>,
+    freed: HashSet<CUdeviceptr>,
 }
 
-impl Counted {
+impl Found {
     fn add_graph(&mut self, graph: CUgraph) {
         let mut count = 0;
         // SAFETY: a handle that the driver checks, and a local variable.
@@ -191,8 +227,13 @@ impl Counted {
         let result = unsafe { real::cuGraphNodeGetType(node, &raw mut kind) };
         match kind {
             _ if result != CUDA_SUCCESS => {}
-            CU_GRAPH_NODE_TYPE_MEM_ALLOC => self.allocate(node),
-            CU_GRAPH_NODE_TYPE_MEM_FREE => self.free(node),
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => self.allocated.extend(allocated_by(node)),
+            CU_GRAPH_NODE_TYPE_MEM_FREE => {
+                let mut address: CUdeviceptr = 0;
+                // SAFETY: as above.
+                unsafe { real::cuGraphMemFreeNodeGetParams(node, &raw mut address) };
+                self.freed.insert(address);
+            }
             CU_GRAPH_NODE_TYPE_GRAPH => {
                 let mut child: CUgraph = std::ptr::null_mut();
                 // SAFETY: as above.
@@ -204,45 +245,20 @@ impl Counted {
             _ => {}
         }
     }
+}
 
-    fn allocate(&mut self, node: CUgraphNode) {
-        // SAFETY: zero bytes are a valid value of this structure of numbers and pointers.
-        let mut parameters: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { std::mem::zeroed() };
-        // SAFETY: the driver's own handle, and a local variable.
-        if unsafe { real::cuGraphMemAllocNodeGetParams(node, &raw mut parameters) } != CUDA_SUCCESS
-        {
-            return;
-        }
-        let properties = &parameters.poolProps;
-        let Some(device) = location::device_of(&properties.location, properties.allocType) else {
-            return;
-        };
-        let is_of = |need: &Need| need.bytes == 0 || need.device == device;
-        let Some(index) = self.peaks.iter().position(is_of) else { return };
-        let bytes = parameters.bytesize as u64;
-        if let (Some(peak), Some(now)) = (self.peaks.get_mut(index), self.now.get_mut(index)) {
-            *now += bytes;
-            peak.device = device;
-            peak.bytes = peak.bytes.max(*now);
-        }
-        self.live.push((parameters.dptr, bytes, index));
+/// What a node allocates, if that is on a device.
+fn allocated_by(node: CUgraphNode) -> Option<Range> {
+    // SAFETY: zero bytes are a valid value of this structure of numbers and pointers.
+    let mut parameters: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { std::mem::zeroed() };
+    // SAFETY: the driver's own handle, and a local variable.
+    if unsafe { real::cuGraphMemAllocNodeGetParams(node, &raw mut parameters) } != CUDA_SUCCESS {
+        return None;
     }
-
-    fn free(&mut self, node: CUgraphNode) {
-        let mut address: CUdeviceptr = 0;
-        // SAFETY: as above.
-        if unsafe { real::cuGraphMemFreeNodeGetParams(node, &raw mut address) } != CUDA_SUCCESS {
-            return;
-        }
-        // The most recent allocations are freed first in most programs.
-        let Some(position) = self.live.iter().rposition(|(live, ..)| *live == address) else {
-            return;
-        };
-        let (_, bytes, index) = self.live.swap_remove(position);
-        if let Some(now) = self.now.get_mut(index) {
-            *now -= bytes;
-        }
-    }
+    let properties = &parameters.poolProps;
+    let device = location::device_of(&properties.location, properties.allocType)?;
+    let begin = parameters.dptr;
+    Some(Range { device, begin, end: begin.saturating_add(parameters.bytesize as u64) })
 }
 
 /// The driver has created an executable graph with these needs.
@@ -273,7 +289,8 @@ pub fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     for need in executable.needs.iter().filter(|need| need.bytes > 0) {
         let Some(pool) = pool_of(need.device) else { continue };
         let mut pool = lock(pool);
-        if need.resident == pool.epoch {
+        // Memory of its outputs stays in use until the program frees them.
+        if need.resident == pool.epoch && !need.has_outputs {
             pool.resident = pool.resident.saturating_sub(need.bytes);
         }
     }
@@ -283,27 +300,35 @@ pub fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
 /// Charges what an upload or a launch of an executable graph may take. `wait` waits until the work is
 /// done after which it runs. Returns whether [`after_launch`] must follow.
 pub fn before_launch(handle: u64, wait: &dyn Fn()) -> Outcome<bool> {
-    let Some(mut executable) = find(handle) else { return Ok(false) };
-    reserve(&mut executable.needs, wait)?;
-    store(&executable);
+    if limited().is_none() {
+        return Ok(false);
+    }
+    let Some((Executable { mut needs, .. }, _)) = EXECUTABLES.change(handle, |_| Then::Keep) else {
+        return Ok(false);
+    };
+    reserve(&mut needs, wait)?;
+    EXECUTABLES.change(handle, |executable| {
+        for (stored, need) in executable.needs.iter_mut().zip(&needs) {
+            stored.growth += need.growth;
+        }
+        Then::Keep
+    });
     Ok(true)
 }
 
 /// The driver has uploaded or launched an executable graph, or has refused to.
 pub fn after_launch(handle: u64, is_launched: bool) {
-    let Some(mut executable) = find(handle) else { return };
-    settle(&mut executable.needs, is_launched);
-    store(&executable);
-}
-
-fn find(handle: u64) -> Option<Executable> {
-    limited()?;
-    EXECUTABLES.change(handle, |_| Then::Keep).map(|(executable, _)| executable)
-}
-
-fn store(executable: &Executable) {
-    EXECUTABLES.change(executable.handle, |stored| {
-        stored.needs = executable.needs;
+    let mut needs = Needs::default();
+    EXECUTABLES.change(handle, |executable| {
+        needs = executable.needs;
+        executable.needs.iter_mut().for_each(|need| need.growth = 0);
+        Then::Keep
+    });
+    settle(&mut needs, is_launched);
+    EXECUTABLES.change(handle, |executable| {
+        for (stored, need) in executable.needs.iter_mut().zip(&needs) {
+            stored.resident = need.resident;
+        }
         Then::Keep
     });
 }
@@ -326,36 +351,45 @@ pub fn reserve(needs: &mut Needs, wait: &dyn Fn()) -> Outcome {
 }
 
 fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> Outcome {
+    need.growth = 0;
     let Some(pool) = pool_of(need.device) else { return Ok(()) };
     let card = cards::of_device(limited, need.device).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    let mut pool = lock(pool);
-    let reserved = Reserved(need.device);
-    let first_epoch = pool.epoch;
-    let growth = pool.growth_for(need, reserved.reserved().unwrap_or(0));
-    let Pool { charge, growth: others, .. } = *pool;
-    let mut charge = charge;
-    let is_trimmed = std::cell::Cell::new(false);
-    let wanted = || {
-        let growth = if is_trimmed.get() { need.bytes } else { growth };
-        reserved.reserved().unwrap_or(0) + others + growth
-    };
-    let make_room = |card: &Card| {
-        is_trimmed.set(true);
-        pools::trim_idle(limited, card);
-        // The driver does not take memory from a graph that runs. The launch would wait for it.
-        wait();
-        reserved.trim();
-    };
-    let outcome = charge.raise(&reserved, limited, card, wanted, make_room);
-    pool.charge = charge;
-    if is_trimmed.get() {
-        pool.shrunk();
+    let until = Instant::now() + OTHERS_PATIENCE;
+    loop {
+        let mut pool = lock(pool);
+        let reserved = Reserved(need.device);
+        let bytes = reserved.reserved().unwrap_or(0);
+        let growth = pool.growth_for(need, bytes);
+        // Until other launches are settled, what they take may be counted twice.
+        if pool.growth > 0 && Instant::now() < until {
+            let bytes = bytes + pool.growth + growth;
+            if !pool.charge.covers(bytes) && !pool.charge.set(limited, card, bytes) {
+                drop(pool);
+                thread::sleep(Duration::from_micros(50));
+                continue;
+            }
+        }
+        let mut charge = pool.charge;
+        let wanted = || {
+            let bytes = reserved.reserved().unwrap_or(0);
+            bytes + pool.growth + pool.growth_for(need, bytes)
+        };
+        let make_room = |card: &Card| {
+            pools::trim_idle(limited, card);
+            // The driver does not take memory from a graph that runs. The launch would wait for it.
+            wait();
+            // The driver may have trimmed memory pools, also of other devices.
+            pools::refresh_idle(limited);
+            reserved.trim();
+        };
+        let outcome = charge.raise(&reserved, limited, card, wanted, make_room);
+        pool.charge = charge;
+        if outcome.is_ok() {
+            need.growth = pool.growth_for(need, reserved.reserved().unwrap_or(0));
+            pool.growth += need.growth;
+        }
+        return outcome;
     }
-    if outcome.is_ok() {
-        need.growth = if pool.epoch == first_epoch { growth } else { need.bytes };
-        pool.growth += need.growth;
-    }
-    outcome
 }
 
 /// Corrects the charges after the driver's call.
@@ -374,15 +408,23 @@ pub fn settle(needs: &mut Needs, is_launched: bool) {
     }
 }
 
-/// The driver may have returned graph memory of a device to the card.
-pub fn trimmed(device: CUdevice) {
-    let Some(limited) = limited() else { return };
+/// The program returns to a card the graph memory that no graph uses; `call` calls the driver.
+pub fn trim(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
+    let charged = limited().filter(|_| any_charged()).and_then(|limited| {
+        Some((limited, cards::of_device(limited, device)?, lock(pool_of(device)?)))
+    });
+    let Some((limited, card, mut pool)) = charged else { return call() };
+    let result = call();
+    pool.follow(limited, card);
+    result
+}
+
+/// The primary context of a device has ended, and its graph memory with it.
+pub fn device_reset(limited: &Limited, device: CUdevice) {
     let (Some(pool), Some(card)) = (pool_of(device), cards::of_device(limited, device)) else {
         return;
     };
-    let mut pool = lock(pool);
-    pool.shrunk();
-    pool.follow(limited, card);
+    lock(pool).follow(limited, card);
 }
 
 /// Returns to a card the graph memory that no graph uses, unless another thread launches a graph. Only
@@ -392,7 +434,6 @@ pub(crate) fn trim_if_idle(limited: &Limited, card: &Card) {
     let Ok(mut pool) = pool.try_lock() else { return };
     if !pool.charge.is_none() {
         Reserved(card.device).trim();
-        pool.shrunk();
         pool.follow(limited, card);
     }
 }

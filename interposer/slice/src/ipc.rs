@@ -9,6 +9,7 @@ use driver_sys::cuda::{
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
     CUdeviceptr, CUipcMemHandle, CUresult,
 };
+use hami_account::Import;
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_driver::{context, process};
 
@@ -67,13 +68,14 @@ fn limited() -> Option<&'static Limited> {
     }
 }
 
-/// The number by which the account lists the memory of a handle: FNV-1a over its bytes. Not 0.
+/// The number by which the account lists the memory of a handle: FNV-1a over its bytes. The highest
+/// bit distinguishes it from the numbers of descriptors.
 fn id_of(handle: &CUipcMemHandle) -> u64 {
     let bytes = handle.reserved.iter();
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte as u8)).wrapping_mul(0x0100_0000_01b3)
     });
-    hash.max(1)
+    hash | 1 << 63
 }
 
 /// The allocation that contains an address: where it begins, and its bytes.
@@ -95,6 +97,7 @@ pub fn exported(handle: &CUipcMemHandle, pointer: CUdeviceptr) {
     let Some((allocation, _)) = LINEAR.table.change(base, mark) else { return };
     let Some(card) = cards::of_device(limited, allocation.device) else { return };
     let id = id_of(handle);
+    // Without room, each importer is charged.
     limited.share(card, id, allocation.bytes + allocation.rounding());
     // Without this entry, the memory is uncharged when it is freed, although others may have it.
     let _ = EXPORTED.insert(Exported { pointer: base, id });
@@ -164,7 +167,7 @@ pub fn open(
 /// Charges imported memory, if nobody else in the slice is charged.
 fn charge(limited: &'static Limited, imported: Imported) -> Outcome<Imported> {
     let Some(card) = cards::of_device(limited, imported.device) else { return Ok(imported) };
-    if limited.import(card, imported.id) {
+    if limited.import(card, imported.id) == Import::Charged {
         return Ok(imported);
     }
     let bytes = range_of(imported.pointer).map_or(0, |(_, bytes)| bytes);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
+use hami_account::{Account, ComputeWords, Dead, Debt, Import, Living, Member};
 use hami_limits::grants::GrantsView;
 use hami_limits::{Format, LimitsView, NO_LIMIT, Regime, Row};
 use vgpu_driver::report::Once;
@@ -212,16 +212,19 @@ impl Layer {
         }
     }
 
-    /// Notes an allocation that this process has exported.
-    pub(crate) fn share(&self, row: usize, key: u64, bytes: u64) {
-        if let Some(member) = self.member() {
-            member.share(key, row, bytes);
-        }
+    /// Notes an allocation that this process has exported. Returns whether there was room.
+    pub(crate) fn share(&self, row: usize, key: u64, bytes: u64) -> bool {
+        self.member().is_some_and(|member| member.share(key, row, bytes))
     }
 
-    /// Notes an allocation that this process has imported; false if the account does not list it.
-    pub(crate) fn import(&self, key: u64) -> bool {
-        self.member().is_some_and(|member| member.import(key))
+    /// Notes an allocation that this process has imported, if another one is charged for it.
+    pub(crate) fn import(&self, key: u64) -> Import {
+        self.member().map_or(Import::Unknown, |member| member.import(key))
+    }
+
+    /// Uncharges what only descriptors kept; see [`Account::release_closed`].
+    pub(crate) fn release_closed(&self, open: impl FnOnce() -> Option<Vec<u64>>) -> bool {
+        self.member().is_some_and(|member| member.account().release_closed(open))
     }
 
     /// Undoes [`Self::import`].

@@ -13,7 +13,7 @@
 //! | [`cards`] | which row of each layer a card is |
 //! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
 //! | [`charging`] | allocating and freeing under the limit |
-//! | [`mapped`], [`exports`], [`ipc`] | memory with handles and mappings; memory of several processes |
+//! | [`mapped`], [`descriptors`], [`imports`], [`ipc`] | memory with handles and mappings; memory of several processes |
 //! | [`measured`], [`graphs`] | memory whose size only the driver tells |
 //! | [`contexts`], [`local_memory`], [`green`] | the driver's own memory for contexts, and for raised limits |
 //! | [`seat`] | the account and the grants of one card, as the compute layer uses them |
@@ -28,10 +28,11 @@ pub mod charging;
 pub mod contexts;
 mod current;
 mod departure;
+pub mod descriptors;
 mod environment;
-mod exports;
 pub mod graphs;
 pub mod green;
+mod imports;
 pub mod ipc;
 mod layer;
 mod limited;

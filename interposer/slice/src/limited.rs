@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU32;
 
 use driver_sys::cuda::CUdevice;
-use hami_account::Living;
+use hami_account::{Import, Living};
 use hami_limits::{NO_LIMIT, Row, VariableShare, Variables};
 use vgpu_driver::report::Once;
 
@@ -44,10 +44,15 @@ impl Card {
     /// The bytes that the driver takes beyond a request of `bytes`.
     #[inline]
     pub fn rounding(&self, bytes: u64) -> u64 {
-        if bytes < self.granule / 2 || self.granule == 0 {
+        // Up to half a granule, allocations share granules.
+        if bytes <= self.granule / 2 {
             return 0;
         }
         bytes.checked_next_multiple_of(self.granule).map_or(0, |whole| whole - bytes)
+    }
+
+    pub(crate) fn is_granule_known(&self) -> bool {
+        self.granule != 0
     }
 }
 
@@ -242,19 +247,41 @@ impl Limited {
     }
 
     /// Notes in every layer that this process has exported an allocation of these charged bytes.
-    pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64) {
-        self.rows_of(card).for_each(|(layer, row)| layer.share(row, key, bytes));
+    /// Returns whether every layer had room.
+    pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64) -> bool {
+        let mut has_room = true;
+        for (layer, row) in self.rows_of(card) {
+            has_room &= layer.share(row, key, bytes);
+        }
+        has_room
     }
 
-    /// Notes that this process has imported an allocation. Returns whether its owner is charged for
-    /// it in every layer; if not, nothing is noted.
-    pub(crate) fn import(&self, card: &Card, key: u64) -> bool {
-        let noted = self.rows_of(card).take_while(|(layer, _)| layer.import(key)).count();
-        let is_known = noted == self.layers.len();
-        if !is_known {
-            self.rows_of(card).take(noted).for_each(|(layer, _)| layer.close_import(key));
+    /// Notes that this process has imported an allocation. If the layers do not agree on it, nothing
+    /// is noted.
+    pub(crate) fn import(&self, card: &Card, key: u64) -> Import {
+        let mut imports = self.rows_of(card).map(|(layer, _)| (layer, layer.import(key)));
+        let Some((first, import)) = imports.next() else { return Import::Unknown };
+        let mut noted = vec![first];
+        for (layer, other) in imports {
+            noted.push(layer);
+            if other != import {
+                for layer in noted {
+                    layer.close_import(key);
+                }
+                return Import::Unknown;
+            }
         }
-        is_known
+        import
+    }
+
+    /// Uncharges in every layer what only descriptors kept that are closed now. `open` returns the
+    /// numbers of those that are open. Returns whether descriptors keep any memory.
+    pub(crate) fn release_closed(&self, open: impl Fn() -> Option<Vec<u64>>) -> bool {
+        let mut is_any_kept = false;
+        for layer in &self.layers {
+            is_any_kept |= layer.release_closed(&open);
+        }
+        is_any_kept
     }
 
     /// Undoes [`Self::import`].

@@ -6,12 +6,17 @@
 //! are gone. The driver ends whole mappings only, so the addresses at which they begin tell which
 //! ones it ends.
 //!
+//! Of memory that processes share by descriptors, the one that has created it is charged. The account
+//! lists it by a number, with which its descriptors are marked ([`descriptors`]). If the account does
+//! not list it, because its owner is not in this slice, the importer is charged when it maps it.
+//!
 //! Bookkeeping comes before the driver's call, and is undone if the call fails: once the driver has
 //! freed memory, another thread may get the same handle or address for new memory.
 
 use std::os::fd::RawFd;
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUexternalMemory, CUresult};
+use hami_account::Import;
 use vgpu_driver::guard::guard;
 use vgpu_driver::process;
 use vgpu_driver::real::{self, Outcome, check};
@@ -20,7 +25,8 @@ use crate::allocations::{Epoch, Owner};
 use crate::cards;
 use crate::charging::{self, Allocated, Taken};
 use crate::current::{Slice, current};
-use crate::exports;
+use crate::descriptors;
+use crate::imports;
 use crate::limited::{Card, Limited};
 use crate::table::{Entry, Full, Table, Then, table};
 
@@ -75,6 +81,8 @@ struct Object {
     mappings: u32,
     device: CUdevice,
     created: Epoch,
+    /// What the account calls it, if processes share it by descriptors; else 0.
+    id: u64,
     /// The driver does not report the size of imported memory. The largest mapping counts.
     is_imported: bool,
 }
@@ -87,6 +95,20 @@ unsafe impl Entry for Object {
 }
 
 impl Object {
+    fn new(handle: u64, bytes: u64, device: CUdevice, owner: Owner) -> Self {
+        Self {
+            handle,
+            bytes,
+            owner,
+            references: 1,
+            mappings: 0,
+            device,
+            created: Epoch::current(),
+            id: 0,
+            is_imported: false,
+        }
+    }
+
     /// What becomes of it when it has these references and mappings.
     fn then(&self) -> Then {
         if self.references == 0 && self.mappings == 0 { Then::Remove } else { Then::Keep }
@@ -136,46 +158,46 @@ impl MappedKind {
         handle: impl FnOnce() -> u64,
     ) -> Outcome {
         let Some((limited, card)) = charged(device)? else { return check(call()) };
-        exports::release_closed(limited);
+        descriptors::refresh(limited);
         // SAFETY: memory that the driver has just allocated, and that the program never gets.
         let undo = |handle| unsafe { (self.undo)(handle) };
         let allocated = || Allocated { key: handle(), bytes };
         let Allocated { key, .. } =
             charging::reserve(limited, card, self.taken, bytes, call, allocated, undo)?;
-        self.enter(key, bytes, device, owner, false).map_err(|Full| {
+        self.enter(Object::new(key, bytes, device, owner)).map_err(|Full| {
             undo(key);
             charging::uncharge(limited, card, bytes, self.taken.rounding(card, bytes));
             CUDA_ERROR_OUT_OF_MEMORY
         })
     }
 
-    /// Enters memory that another process has created. Its mappings are charged.
-    pub fn import(&self, handle: u64, device: CUdevice) -> Result<(), Full> {
-        if limited().is_none() || self.retain(handle) {
+    /// Enters memory that was imported with a handle from a descriptor, whose mark was `id`. If a
+    /// process of the slice is charged for it, that stays so. If its size is not known, its mappings
+    /// are charged.
+    pub fn import(&self, handle: u64, device: CUdevice, id: Option<u64>) -> Outcome {
+        let Some(limited) = limited() else { return Ok(()) };
+        if self.retain(handle) {
             return Ok(());
         }
-        self.enter(handle, 0, device, Owner::NONE, true)
+        let mut object =
+            Object { is_imported: true, ..Object::new(handle, 0, device, Owner::NONE) };
+        if let (Some(id), Some(card)) = (id, cards::of_device(limited, device)) {
+            match imports::open(limited, card, id)? {
+                Import::Charged => object.id = id,
+                Import::Uncharged(bytes) => {
+                    charging::charge(limited, card, bytes)?;
+                    object.bytes = bytes;
+                }
+                Import::Unknown => {}
+            }
+        }
+        self.enter(object).map_err(|Full| {
+            self.uncharge(limited, &object);
+            CUDA_ERROR_OUT_OF_MEMORY
+        })
     }
 
-    fn enter(
-        &self,
-        handle: u64,
-        bytes: u64,
-        device: CUdevice,
-        owner: Owner,
-        is_imported: bool,
-    ) -> Result<(), Full> {
-        let created = Epoch::current();
-        let object = Object {
-            handle,
-            bytes,
-            owner,
-            references: 1,
-            mappings: 0,
-            device,
-            created,
-            is_imported,
-        };
+    fn enter(&self, object: Object) -> Result<(), Full> {
         if let (Some(replaced), Some(limited)) = (self.objects.insert(object)?, limited()) {
             // The driver has ended it by itself and has reused its handle.
             self.uncharge(limited, &replaced);
@@ -193,14 +215,28 @@ impl MappedKind {
     }
 
     /// Notes a descriptor that the driver has returned for the memory behind a handle.
-    pub fn exported(&self, handle: u64, descriptor: RawFd) -> Result<(), Full> {
-        let known = self.objects.change(handle, |_| Then::Keep);
-        match (limited(), known) {
-            (Some(limited), Some((object, _))) => {
-                exports::exported(limited, descriptor, handle, object.device)
-            }
-            _ => Ok(()),
+    pub fn exported(&self, handle: u64, descriptor: RawFd) {
+        let Some(limited) = limited() else { return };
+        let Some((object, _)) = self.objects.change(handle, |_| Then::Keep) else { return };
+        let Some(card) = cards::of_device(limited, object.device) else { return };
+        if object.id != 0 {
+            descriptors::mark(descriptor, object.id);
+            return;
         }
+        // Without a mark, each importer is charged.
+        let Some(id) = descriptors::new_id().filter(|id| descriptors::mark(descriptor, *id)) else {
+            return;
+        };
+        if !limited.share(card, id, object.bytes) {
+            // Entries of closed descriptors may be in the way.
+            descriptors::release_closed(limited);
+            limited.share(card, id, object.bytes);
+        }
+        let set_id = |object: &mut Object| {
+            object.id = id;
+            Then::Keep
+        };
+        self.objects.change(handle, set_id);
     }
 
     /// Drops a reference. `call` calls the driver.
@@ -216,7 +252,7 @@ impl MappedKind {
         let outcome = check(call());
         let Some((object, then)) = changed.filter(|_| had_reference) else { return outcome };
         match (outcome, then) {
-            (Ok(()), Then::Remove) => self.ended(limited, &object),
+            (Ok(()), Then::Remove) => self.uncharge(limited, &object),
             (Ok(()), Then::Keep) => {}
             (Err(_), then) => {
                 if then == Then::Remove {
@@ -271,7 +307,7 @@ impl MappedKind {
     fn charge_import(&self, limited: &'static Limited, object: &Object, size: u64) -> Outcome {
         let Some(card) = cards::of_device(limited, object.device) else { return Ok(()) };
         let shown = size.saturating_sub(object.bytes);
-        if !object.is_imported || shown == 0 {
+        if !object.is_imported || object.id != 0 || shown == 0 {
             return Ok(());
         }
         charging::charge(limited, card, shown)?;
@@ -286,7 +322,7 @@ impl MappedKind {
     /// One mapping of the memory behind a handle has ended.
     fn drop_mappings(&self, limited: &Limited, handle: u64) {
         if let Some((object, Then::Remove)) = self.objects.change(handle, Self::drop_mapping) {
-            self.ended(limited, &object);
+            self.uncharge(limited, &object);
         }
     }
 
@@ -310,7 +346,7 @@ impl MappedKind {
         let outcome = check(call());
         if outcome.is_ok() {
             // The driver must not be called again, even if the accounting panics.
-            guard(|| ended.iter().for_each(|object| self.ended(limited, object)));
+            guard(|| ended.iter().for_each(|object| self.uncharge(limited, object)));
         } else {
             // There was room for these entries a moment ago. At worst bytes stay charged.
             for object in ended {
@@ -362,20 +398,18 @@ impl MappedKind {
         }
     }
 
-    /// The last reference and the last mapping of an object are gone. Only physical memory can have
-    /// been exported.
-    fn ended(&self, limited: &Limited, object: &Object) {
-        let is_exported = std::ptr::eq(self, &raw const PHYSICAL)
-            && exports::inherit(object.handle, object.device, object.bytes);
-        if !is_exported {
-            self.uncharge(limited, object);
-        }
-    }
-
+    /// The last reference and the last mapping of an object are gone.
     fn uncharge(&self, limited: &Limited, object: &Object) {
-        if let Some(card) = cards::of_device(limited, object.device) {
+        let Some(card) = cards::of_device(limited, object.device) else { return };
+        if object.id == 0 {
             let rounding = self.taken.rounding(card, object.bytes);
-            charging::uncharge(limited, card, object.bytes, rounding);
+            return charging::uncharge(limited, card, object.bytes, rounding);
         }
+        if object.is_imported {
+            imports::close(limited, card, object.id);
+        } else {
+            limited.free_shared(card, object.id, object.bytes);
+        }
+        descriptors::release_closed(limited);
     }
 }

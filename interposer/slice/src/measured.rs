@@ -27,6 +27,11 @@ impl Charge {
         self.0 == 0
     }
 
+    /// Whether it is enough for this many bytes.
+    pub fn covers(self, bytes: u64) -> bool {
+        bytes <= self.0
+    }
+
     /// Raises the charge to `wanted`. If that is refused, unused memory is returned to the card
     /// first, also of others by `make_room`; this may also lower `wanted`.
     pub fn raise(

@@ -147,4 +147,5 @@ pub use hami_limits::grants::{ComputeState, Report};
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, ComputeWords, SLOTS, UNIT};
 pub use member::{Member, Refused};
+pub use shared::Import;
 pub use snapshot::{ProcessUse, Snapshot};

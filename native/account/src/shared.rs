@@ -9,12 +9,31 @@
 //! then looks whether the entry is freed. So one of the two sees the other. Who clears the last bit
 //! of a freed entry releases the owner's units. If a process is killed in between, the units stay
 //! charged until the owner's slot is cleared.
+//!
+//! Memory that was exported by a descriptor is also kept by every open copy of the descriptor. Only
+//! the caller can see these. So its entries stay until [`Account::release_closed`].
 
 use crate::account::Account;
 use crate::layout::{CARDS, FREED, HELD, NEW, SLOTS, Shared, TAKEN, UNIT, Word};
 use crate::member::Member;
 use hami_limits::Format;
 use std::sync::atomic::Ordering::SeqCst;
+
+/// What the account knows of an import.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Import {
+    /// Another process is charged for the memory, as long as this process has it.
+    Charged,
+    /// The process that was charged has died. The memory takes this many bytes.
+    Uncharged(u64),
+    /// The account does not list the memory.
+    Unknown,
+}
+
+/// Whether a key stands for memory that is exported by a descriptor, not by a handle.
+pub fn is_of_descriptor(key: u64) -> bool {
+    key >> 63 == 0
+}
 
 /// A set of slots.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,15 +87,29 @@ impl Account {
     /// The process in `slot` no longer has an import. Releases the memory if it was the last one and
     /// the owner has freed it.
     fn end_import(&self, entry: &Shared, slot: usize) {
-        if !entry.clear_importer(slot) || entry.has_importers() || !entry.take_freed() {
+        let is_last = entry.clear_importer(slot) && !entry.has_importers();
+        if is_last && !is_of_descriptor(entry.key.load(SeqCst)) {
+            self.release_freed(entry);
+        }
+    }
+
+    /// Whether the owner of an entry is alive, or keeps its slot.
+    fn has_owner(&self, entry: &Shared) -> bool {
+        self.layout().records.get(entry.owner_slot()).is_some_and(|record| {
+            record.state.load(SeqCst) == TAKEN
+                && record.joined_at.load(SeqCst) == entry.joined_at.load(SeqCst)
+        })
+    }
+
+    /// Releases the units of an entry that its owner has freed, and the entry.
+    fn release_freed(&self, entry: &Shared) {
+        if !entry.take_freed() {
             return;
         }
         let (owner, card) = (entry.owner_slot(), entry.card());
         if owner < SLOTS && card < CARDS {
             let record = &self.layout().records[owner];
-            let is_there = record.state.load(SeqCst) == TAKEN
-                && record.joined_at.load(SeqCst) == entry.joined_at.load(SeqCst);
-            if is_there {
+            if self.has_owner(entry) {
                 record.releases_begun.fetch_add(1, SeqCst);
                 let units = entry.units.load(SeqCst);
                 let lower = |word| Some(Word(word).release(units)?.0);
@@ -87,6 +120,30 @@ impl Account {
         entry.key.store(0, SeqCst);
     }
 
+    /// Releases memory that only descriptors kept, and of which no descriptor is open. `open` returns
+    /// the keys of those that are. Returns whether descriptors keep any memory.
+    pub fn release_closed(&self, open: impl FnOnce() -> Option<Vec<u64>>) -> bool {
+        let is_kept = |entry: &&Shared| {
+            let key = entry.key.load(SeqCst);
+            key != 0 && is_of_descriptor(key) && entry.state.load(SeqCst) == FREED
+        };
+        let mut kept = self.shared_entries().iter().filter(is_kept).peekable();
+        if kept.peek().is_none() {
+            return false;
+        }
+        // A process has imported the memory before it closes its descriptor.
+        let Some(open) = open() else { return true };
+        let mut any_is_left = false;
+        for entry in kept {
+            if open.contains(&entry.key.load(SeqCst)) || entry.has_importers() {
+                any_is_left = true;
+            } else {
+                self.release_freed(entry);
+            }
+        }
+        any_is_left
+    }
+
     /// The process in a slot has died: its imports end, and what it owns is freed.
     pub(crate) fn end_shares(&self, slot: usize) {
         let joined_at = self.layout().records[slot].joined_at.load(SeqCst);
@@ -95,7 +152,9 @@ impl Account {
             let is_owner = entry.owner_slot() == slot && entry.joined_at.load(SeqCst) == joined_at;
             if is_owner {
                 let _ = entry.state.compare_exchange(HELD, FREED, SeqCst, SeqCst);
-                if !entry.has_importers() && entry.take_freed() {
+                // A descriptor may still be open. Its size is known as long as the entry stays.
+                let is_needed = entry.has_importers() || is_of_descriptor(entry.key.load(SeqCst));
+                if !is_needed && entry.take_freed() {
                     entry.key.store(0, SeqCst);
                 }
             }
@@ -160,18 +219,26 @@ impl Member<'_> {
         true
     }
 
-    /// Notes that this process has imported an allocation. Returns whether a process of the account
-    /// is charged for it; if not, this process has to be charged.
-    pub fn import(&self, key: u64) -> bool {
-        let Some(entry) = self.account().shared_entry(key) else { return false };
+    /// Notes that this process has imported an allocation, if another one is charged for it.
+    pub fn import(&self, key: u64) -> Import {
+        let account = self.account();
+        let Some(entry) = account.shared_entry(key) else { return Import::Unknown };
         let slot = usize::from(self.slot());
-        let Some(bits) = entry.importers.get(slot / 64) else { return false };
+        let Some(bits) = entry.importers.get(slot / 64) else { return Import::Unknown };
         bits.fetch_or(1 << (slot % 64), SeqCst);
-        let is_held = entry.key.load(SeqCst) == key && entry.state.load(SeqCst) == HELD;
-        if !is_held {
-            self.account().end_import(entry, slot);
+        let is_same = entry.key.load(SeqCst) == key;
+        let is_kept = match entry.state.load(SeqCst) {
+            HELD => true,
+            // This process has the descriptor.
+            FREED => is_of_descriptor(key) && account.has_owner(entry),
+            _ => false,
+        };
+        if is_same && is_kept {
+            return Import::Charged;
         }
-        is_held
+        let bytes = entry.units.load(SeqCst) * UNIT;
+        account.end_import(entry, slot);
+        if is_same && is_of_descriptor(key) { Import::Uncharged(bytes) } else { Import::Unknown }
     }
 
     /// This process has closed what it had imported.
@@ -182,14 +249,14 @@ impl Member<'_> {
     }
 
     /// The driver has freed an allocation that this process had exported. Returns whether importers
-    /// keep the memory: then it stays charged, and the last of them releases it.
+    /// or descriptors may keep the memory: then it stays charged, and is released later.
     pub fn free_shared(&self, key: u64) -> bool {
         let Some(entry) = self.account().shared_entry(key) else { return false };
         if entry.owner_slot() != usize::from(self.slot()) {
             return false;
         }
         entry.state.store(FREED, SeqCst);
-        if entry.has_importers() || !entry.take_freed() {
+        if is_of_descriptor(key) || entry.has_importers() || !entry.take_freed() {
             return true;
         }
         entry.key.store(0, SeqCst);

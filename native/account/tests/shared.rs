@@ -4,12 +4,14 @@
 mod common;
 
 use common::{Child, MIB, Random, Scratch, shared, wait_for};
-use hami_account::{Account, Departed};
+use hami_account::{Account, Departed, Import};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: u64 = 64 * MIB;
-const KEY: u64 = 0x1234_5678_9abc_def0;
+/// The highest bit says that it is of a handle.
+const KEY: u64 = HANDLE | 0x1234_5678_9abc_def0;
+const HANDLE: u64 = 1 << 63;
 
 /// Signals between the processes of a test.
 fn flags() -> &'static [AtomicU32; 8] {
@@ -60,15 +62,15 @@ fn an_import_costs_nothing_while_the_owner_has_the_memory() {
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert!(member.import(KEY));
-    assert!(!member.import(KEY + 1), "nobody has exported it");
+    assert_eq!(member.import(KEY), Import::Charged);
+    assert_eq!(member.import(KEY + 1), Import::Unknown, "nobody has exported it");
     assert_eq!(account.used(1), 8 * MIB);
     member.close_import(KEY);
     assert_eq!(account.used(1), 8 * MIB);
     flags[1].store(1, Ordering::SeqCst);
     wait_for(&flags[2]);
     assert_eq!(account.used(1), 0);
-    assert!(!member.import(KEY), "the owner has freed it");
+    assert_eq!(member.import(KEY), Import::Unknown, "the owner has freed it");
     owner.kill_and_wait();
 }
 
@@ -78,7 +80,7 @@ fn what_its_owner_frees_is_charged_until_the_last_import_is_closed() {
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert!(member.import(KEY));
+    assert_eq!(member.import(KEY), Import::Charged);
     flags[1].store(1, Ordering::SeqCst);
     wait_for(&flags[2]);
     assert_eq!(account.used(1), 8 * MIB);
@@ -95,7 +97,7 @@ fn what_a_dead_owner_had_is_charged_until_the_last_import_is_closed() {
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert!(member.import(KEY));
+    assert_eq!(member.import(KEY), Import::Charged);
     owner.kill_and_wait();
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(11));
@@ -118,7 +120,7 @@ fn an_import_ends_with_its_process() {
     let importer = Child::run(|| {
         let account = attach(&scratch);
         let member = account.join().unwrap();
-        assert!(member.import(KEY));
+        assert_eq!(member.import(KEY), Import::Charged);
         flags[3].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
     });
@@ -139,7 +141,7 @@ fn of_two_importers_the_last_one_releases_the_memory() {
         let child = Child::run(|| {
             let account = attach(&scratch);
             let member = account.join().unwrap();
-            assert!(member.import(KEY));
+            assert_eq!(member.import(KEY), Import::Charged);
             flags[ready].store(1, Ordering::SeqCst);
             wait_for(&flags[ready + 2]);
             member.close_import(KEY);
@@ -169,14 +171,14 @@ fn an_account_has_room_for_512_exports_and_none_is_lost() {
     let account = attach(&scratch);
     let member = account.join().unwrap();
     member.charge(0, 600 * 512, LIMIT).unwrap();
-    for key in 1..=512 {
+    for key in HANDLE + 1..=HANDLE + 512 {
         assert!(member.share(key, 0, 512));
     }
-    assert!(!member.share(513, 0, 512));
-    for key in 1..=512 {
+    assert!(!member.share(HANDLE + 513, 0, 512));
+    for key in HANDLE + 1..=HANDLE + 512 {
         assert!(!member.free_shared(key), "nobody has imported it");
     }
-    assert!(member.share(513, 0, 512));
+    assert!(member.share(HANDLE + 513, 0, 512));
 }
 
 /// Owners export and free, importers import and close, and all are killed at times. In the end
@@ -194,7 +196,7 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
                     let member = account.join().unwrap();
                     let mut random = Random::new(round * 10 + number);
                     for turn in 0.. {
-                        let key = 1 + number * 1_000_000 + turn;
+                        let key = HANDLE + 1 + number * 1_000_000 + turn;
                         member.charge(0, MIB, 1024 * MIB).unwrap();
                         member.share(key, 0, MIB);
                         exported.store(key, Ordering::SeqCst);
@@ -215,7 +217,7 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
                     let member = account.join().unwrap();
                     loop {
                         let key = exported.load(Ordering::SeqCst);
-                        if key != 0 && member.import(key) {
+                        if key != 0 && member.import(key) == Import::Charged {
                             assert!(account.used(0) >= MIB);
                             member.close_import(key);
                         }
@@ -235,4 +237,57 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
+}
+
+/// A key of a descriptor.
+const DESCRIPTOR: u64 = 1 << 62;
+
+#[test]
+fn what_a_descriptor_keeps_is_charged_until_the_last_one_is_closed() {
+    let (scratch, flags) = (Scratch::new("descriptor"), flags());
+    let owner = Child::run(|| {
+        let account = attach(&scratch);
+        let member = account.join().unwrap();
+        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        assert!(member.share(DESCRIPTOR, 1, 8 * MIB));
+        assert!(member.free_shared(DESCRIPTOR), "its descriptor may be open");
+        flags[0].store(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_secs(60));
+    });
+    wait_for(&flags[0]);
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    assert!(account.release_closed(|| None), "nobody can say");
+    assert!(account.release_closed(|| Some(vec![7, DESCRIPTOR])));
+    assert_eq!(member.import(DESCRIPTOR), Import::Charged);
+    assert!(account.release_closed(|| Some(vec![])), "it is imported");
+    assert_eq!(account.used(1), 8 * MIB);
+    member.close_import(DESCRIPTOR);
+    assert_eq!(account.used(1), 8 * MIB);
+    assert!(!account.release_closed(|| Some(vec![7])));
+    assert_eq!(account.used(1), 0);
+    assert_eq!(member.import(DESCRIPTOR), Import::Unknown);
+    assert!(!account.release_closed(|| panic!("there is nothing to look for")));
+    owner.kill_and_wait();
+}
+
+#[test]
+fn the_size_of_a_descriptor_s_memory_is_known_when_its_owner_has_died() {
+    let (scratch, flags) = (Scratch::new("orphan"), flags());
+    let owner = Child::run(|| {
+        let account = attach(&scratch);
+        let member = account.join().unwrap();
+        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        assert!(member.share(DESCRIPTOR, 1, 8 * MIB));
+        flags[0].store(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_secs(60));
+    });
+    wait_for(&flags[0]);
+    owner.kill_and_wait();
+    let account = attach(&scratch);
+    wait_until_used(&account, 0);
+    let member = account.join().unwrap();
+    assert_eq!(member.import(DESCRIPTOR), Import::Uncharged(8 * MIB));
+    assert!(!account.release_closed(|| Some(vec![])));
+    assert_eq!(member.import(DESCRIPTOR), Import::Unknown);
 }

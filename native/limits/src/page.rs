@@ -78,7 +78,7 @@ pub struct Row {
     pub priority: Priority,
     /// Bytes that the driver takes for a context of a process on this card; `None` if unknown.
     pub context_memory: Option<u64>,
-    /// The driver takes requests of at least half of this many bytes in multiples of it, a power of
+    /// The driver takes requests of more than half of this many bytes in multiples of it, a power of
     /// two; `None` if it takes what is requested.
     pub granule: Option<u32>,
     /// The memory limits, in bytes, that the control plane has put into the environment: the four

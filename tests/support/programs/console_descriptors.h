@@ -7,12 +7,13 @@
  *   close_fd 7
  *
  * A driver's descriptor is of a device file. To open that again through /proc gives another memory, or
- * none, so it must be sent. */
+ * none, so it must be sent, or copied. */
 #pragma once
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -66,13 +67,15 @@ static int pass_descriptor(const char *pid, int *descriptor)
     return sent == 1 ? 0 : -1;
 }
 
-static int open_descriptor(const char *pid, const char *number)
+/* A copy of a descriptor of the process `pid`, or of this process: of the same open file. The numbers
+ * are those of pidfd_open and pidfd_getfd, which glibc 2.17 does not know. */
+static int copy_of_descriptor(const char *pid, const char *number)
 {
-    char path[64];
-    if (atoi(pid) == getpid())
-        return fcntl(atoi(number), F_DUPFD_CLOEXEC, 0);
-    snprintf(path, sizeof path, "/proc/%s/fd/%s", pid, number);
-    return open(path, O_RDWR | O_CLOEXEC);
+    int process = strcmp(pid, "self") ? atoi(pid) : getpid();
+    int found = (int)syscall(434, process, 0);
+    int copy = (int)syscall(438, found, atoi(number), 0);
+    close(found);
+    return copy;
 }
 
 static int descriptors(char **a)

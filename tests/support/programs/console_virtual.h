@@ -101,7 +101,7 @@ static int other_processes(char **a)
         ANSWER(result, "pid=%d fd=%d", getpid(), descriptor);
     }
     if (IS("import_pool")) {
-        int descriptor = open_descriptor(a[2], a[3]);
+        int descriptor = copy_of_descriptor(a[2], a[3]);
         int result = CALL(cuMemPoolImportFromShareableHandle, pool, as_handle(descriptor), type, 0);
         close(descriptor);
         ANSWER(result, "%s", POINTER(*pool));
@@ -170,7 +170,7 @@ static int physical_memory(char **a)
                getpid(), descriptor);
     }
     if (IS("import")) { /* `import h PID FD` */
-        int descriptor = open_descriptor(a[2], a[3]);
+        int descriptor = copy_of_descriptor(a[2], a[3]);
         off_t end = lseek(descriptor, 0, SEEK_END);
         int result = CALL(cuMemImportFromShareableHandle, physical, as_handle(descriptor), type);
         physical_sizes[index_of(a[1])] = end < 0 ? 0 : (size_t)end;
