@@ -5,10 +5,11 @@ it takes large requests in whole granules, because its pages are large. Both cou
 of the slice. The driver does not report the sizes in advance, so the code that creates the slice
 takes them from here.
 
-The figures are estimates. Those of contexts hold for local memory and printf buffers of the usual
-size. ``make bench-gpu`` measures the card and the driver of a machine ("primary context",
-"cuMemAlloc"). On a card that is not listed nothing is charged beyond the requests, unless
-``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set figures.
+The figure of the H200 is measured with driver 580: "cuInit" and "primary context" in
+docs/results/gpu-memory.md, rounded up. The others are estimates. They hold for local memory and
+printf buffers of the usual size. ``make bench-gpu`` measures the card and the driver of a machine
+("cuInit", "primary context", "cuMemAlloc"). On a card that is not listed nothing is charged beyond
+the requests, unless ``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set figures.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ CONTEXT_MIB: Mapping[str, Mapping[int, int]] = {
     "NVIDIA A100-SXM4-40GB MIG 3g.20gb": {0: 220},
     "NVIDIA A100-SXM4-80GB": {0: 413},
     "NVIDIA H100 80GB HBM3": {0: 520},
-    "NVIDIA H200": {0: 520},
+    "NVIDIA H200": {0: 527},
     "NVIDIA L40S": {0: 420},
 }
 """MiB by the model's name in NVML, and by the first major version of the driver to which the figure

@@ -20,10 +20,17 @@ from support.running import Started
 from support.slices import GIB, MIB
 from support.stub import StubServer
 
-CONTEXT = 520 * MIB
+CONTEXT = 527 * MIB
 """Bytes that a context takes on the stub's H200."""
 
 LIMIT = GIB
+
+GRANULE = 2 * MIB
+
+
+def whole_granules(size: int) -> int:
+    return size // GRANULE * GRANULE
+
 
 MODULE = "\n".join(
     [
@@ -44,7 +51,7 @@ class Node:
         self.gpu, self._stack = gpu, stack
         limits = dict.fromkeys(gpu.uuids(), LIMIT)
         self.slice = folder / "slices" / "one"
-        slices.make(self.slice, limits, context_memory=CONTEXT, granule=2 * MIB)
+        slices.make(self.slice, limits, context_memory=CONTEXT, granule=GRANULE)
         from hami_py._native import GrantsPage
 
         GrantsPage.create(self.slice / "grants")
@@ -102,10 +109,10 @@ def test_the_memory_of_modules_counts_once_it_is_measured(
     assert node.used() == CONTEXT + 134 * MIB
     assert console.value("info", "free") == LIMIT - node.used()
     assert console(f"alloc b {LIMIT - node.used() + 512}") == OUT_OF_MEMORY
-    assert console(f"alloc b {LIMIT - node.used()}") == SUCCESS
+    assert console(f"alloc b {whole_granules(LIMIT - node.used())}") == SUCCESS
     console.do("free b", unload)
     until(lambda: node.measured() == 0, "it stays measured")
-    assert console(f"alloc b {LIMIT - CONTEXT - 100 * MIB}") == SUCCESS
+    assert console(f"alloc b {whole_granules(LIMIT - CONTEXT - 100 * MIB)}") == SUCCESS
 
 
 def test_what_was_measured_ends_with_its_process(

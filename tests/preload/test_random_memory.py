@@ -21,7 +21,7 @@ SETTINGS = {
     "bytes": ("a100,a100", Setting(limits=(600 * MIB + 512, 1 * GIB), is_whole=False)),
     "coarse": (
         "h200-coarse,h200-coarse",
-        Setting(limits=(3 * GIB, 2 * GIB + 512 * KIB), context=520 * MIB),
+        Setting(limits=(3 * GIB, 2 * GIB + 512 * KIB), context=527 * MIB),
     ),
 }
 
