@@ -60,17 +60,12 @@ class Execution:
         # Descriptors by `A:h1`; physical memory by the same names: bytes, card.
         self._descriptors: dict[str, tuple[str, str]] = {}
         self._physical: dict[str, tuple[int, int]] = {}
-        # What descriptors refer to; what they keep; what is imported and not mapped yet.
+        # What descriptors refer to; what they keep.
         self._exported: dict[str, tuple[int, int]] = {}
         self._kept: dict[str, tuple[int, int]] = {}
-        self._unmapped: dict[str, tuple[int, int]] = {}
         self._graphs: dict[str, int] = {}
         self._pools: dict[str, int] = {}
         self._capturing: dict[str, int] = {}
-        # Bytes that pools have returned while a graph waited, and that stay charged until the
-        # program waits itself: test_a_pool_that_shrinks_while_a_graph_waits_is_uncharged.
-        self._stale = [0, 0]
-        self._has_used_pools = False
 
     def __enter__(self) -> "Execution":
         return self
@@ -94,7 +89,7 @@ class Execution:
         if command.split()[1] == "fork" and result == 0 and call != "close_fd":
             raise Broken("fork", f"{line} succeeded in a child")
         self._told(name, call, words, result, outputs)
-        self._check(f"{line} -> {result}", may_be_stale=call in {"launch", "upload"})
+        self._check(f"{line} -> {result}")
         self._check_info(console)
         if result == OUT_OF_MEMORY:
             self._check_refusal(console, command)
@@ -123,11 +118,12 @@ class Execution:
             return
         console.kill()
         prefix = f"{name}:"
-        for known in (self._descriptors, self._physical, self._kept, self._unmapped):
+        for known in (self._descriptors, self._physical, self._kept):
             for key in [key for key in known if key.startswith(prefix)]:
                 del known[key]
         self._wait(lambda: self._is_freed(console.pid))
-        self._wait(lambda: self._agrees() and not self._is_charged(console.pid))
+        # What others have imported from it stays charged to it.
+        self._wait(self._agrees)
         self._check(f"kill {name}")
 
     def _resolve(self, command: str) -> str | None:
@@ -147,9 +143,6 @@ class Execution:
             del self._descriptors[words[0][1:]]
         if result != 0:
             return
-        if call in {"create", "import", "retain"} and key in self._unmapped:
-            # The handle that had this name is not released any more.
-            self._unmapped[f"{key}#{len(self._unmapped)}"] = self._unmapped.pop(key)
         if call == "create" and words[2:3] != ["host"]:
             device = int(words[2]) if len(words) > 2 else 0
             self._physical[key] = (as_bytes(words[1]), device)
@@ -162,22 +155,13 @@ class Execution:
             self._exported[key] = self._physical.get(key, (_UNKNOWN, 0))
             self._kept[f"{key}#{len(self._kept)}"] = self._exported[key]
         elif call == "import":
-            memory = self._exported[words[1][1:]]
-            self._physical[key] = memory
-            if not words[1].startswith(f"@{name}:"):
-                self._unmapped[key] = memory
-        elif call == "map":
-            self._unmapped.pop(f"{name}:{words[1]}", None)
-        elif call == "release":
-            self._unmapped.pop(key, None)
+            self._physical[key] = self._exported[words[1][1:]]
         self._told_of_pools(name, call, words)
         self._told_of_graphs(name, call, words)
 
     def _told_of_pools(self, name: str, call: str, words: list[str]) -> None:
         if call == "pool":
             self._pools[f"{name}:{words[0]}"] = int(words[1])
-        elif call in {"async", "from_pool"} and f"{name}:{words[-1]}" not in self._capturing:
-            self._has_used_pools = True
 
     def _told_of_graphs(self, name: str, call: str, words: list[str]) -> None:
         """What graphs allocate at most, in granules."""
@@ -198,7 +182,7 @@ class Execution:
 
     # Rules.
 
-    def _check(self, after: str, *, may_be_stale: bool = False) -> None:
+    def _check(self, after: str) -> None:
         ledger = self._gpu.ledger()
         for card, limit in enumerate(self._setting.limits):
             of_card = ledger["cards"][card]
@@ -208,10 +192,7 @@ class Execution:
                 raise Broken("limit with driver memory", f"{after}: card {card}: {of_card}")
             low, high = self._expected(ledger, card)
             charged, driver = self._accounted(card)
-            excess = max(0, charged - low)
-            if excess < self._stale[card] or (may_be_stale and self._has_used_pools):
-                self._stale[card] = excess
-            if not low <= charged <= high + self._stale[card]:
+            if not low <= charged <= high:
                 raise Broken(
                     "account",
                     f"{after}: card {card}: charged {charged}, expected {low} to {high}: {of_card}",
@@ -228,7 +209,7 @@ class Execution:
         for card in range(len(self._setting.limits)):
             low, high = self._expected(ledger, card)
             charged, driver = self._accounted(card)
-            is_right = low <= charged <= high + self._stale[card]
+            is_right = low <= charged <= high
             if not is_right or driver != self._driver_memory(ledger["cards"][card]):
                 return False
         return True
@@ -237,14 +218,9 @@ class Execution:
         """The least and the most that may be charged for requests."""
         of_card = ledger["cards"][card]
         held = of_card["held"]["now"]
-        low = held - sum(size for size, on in self._unmapped.values() if on == card)
-        # The ledger counts shared memory once, the account in each process.
-        again = sum(
-            it["bytes"] * (len(it["holders"]) - 1) for it in ledger["shared"] if it["card"] == card
-        )
         kept = sum(size for size, on in self._kept.values() if on == card)
         padding = 0 if self._setting.is_whole else (_UNIT - 1) * of_card["allocations"]
-        return low, held + again + kept + padding
+        return held, held + kept + padding
 
     def _driver_memory(self, of_card: dict[str, Any]) -> int:
         if not self._setting.context:
@@ -290,7 +266,7 @@ class Execution:
     def _room(self, card: int) -> int:
         ledger = self._gpu.ledger()
         driver = self._driver_memory(ledger["cards"][card])
-        charged = self._expected(ledger, card)[1] + self._stale[card]
+        charged = self._expected(ledger, card)[1]
         return self._setting.limits[card] - charged - driver
 
     def _card_of(self, name: str, call: str, words: list[str]) -> int | None:
@@ -332,7 +308,9 @@ class Execution:
         until = time.monotonic() + _DEADLINE
         while not condition():
             if time.monotonic() > until:
-                raise Broken("release", f"not within {_DEADLINE} s: {self._gpu.ledger()['cards']}")
+                charges = [self._accounted(card) for card in range(len(self._setting.limits))]
+                seen = f"charged: {charges}, ledger: {self._gpu.ledger()}"
+                raise Broken("release", f"not within {_DEADLINE} s: {seen}")
             Account.open(self._slice / "account").reclaim()
             time.sleep(0.002)
 
@@ -342,12 +320,6 @@ class Execution:
             for process in self._gpu.ledger()["processes"]
             if process["pid"] == pid
         )
-
-    def _is_charged(self, pid: int) -> bool:
-        from hami_py._native import Account
-
-        processes = Account.open(self._slice / "account").snapshot().processes
-        return any(process.pid == pid and any(process.memory) for process in processes)
 
     def _is_empty(self, ledger: dict[str, Any]) -> bool:
         return all(card["used"] == 0 and card["held"]["now"] == 0 for card in ledger["cards"])

@@ -111,7 +111,11 @@ impl Account {
             word.with_committed_at_most(self.imported_units(slot, card))
         });
         if self.words_of(slot).any(|word| word.load(Ordering::SeqCst) != 0) {
-            // Importers keep some of its memory, and with it the slot. The words count again.
+            // Importers keep some of its memory, and with it the slot. The words count again. Nothing
+            // of that is the driver's own.
+            for card in 0..CARDS {
+                self.compute(slot, card).driver_memory.store(0, Ordering::Relaxed);
+            }
             record.releases_done.fetch_add(1, Ordering::SeqCst);
             return dropped + cleared;
         }
