@@ -17,8 +17,8 @@ const SPARE: u64 = 4;
 const ALIGNMENT: u64 = 1 << 30;
 /// Bytes of address space below 4 GiB, all cards together.
 const NARROW: u64 = 1 << 30;
-/// Bytes of address space for allocations of graphs, all cards together: each allocation node keeps
-/// its addresses, although most of them share memory.
+/// Bytes of address space for allocations of graphs, all cards together: each graph keeps its
+/// addresses, although most graphs share memory.
 const GRAPHS: u64 = 16 << 40;
 
 /// The use of the addresses of a space.

@@ -80,6 +80,10 @@ pub struct Profile {
     /// memory.
     #[serde(default)]
     pub module_granule: u64,
+    /// The bytes in which a graph memory pool grows, and in multiples of which a graph has memory; a
+    /// power of two.
+    #[serde(default = "default_graph_unit")]
+    pub graph_unit: u64,
     /// Whether stack, heap and printf buffer take memory where `cuCtxSetLimit` raises them above
     /// their defaults.
     #[serde(default)]
@@ -96,6 +100,11 @@ fn default_driver_version() -> String {
 /// `PCIe` 4.0 with 16 lanes, less the overhead of its protocol.
 fn default_copy_gb_per_s() -> u64 {
     25
+}
+
+/// Small, so that graphs can fill a limit exactly.
+fn default_graph_unit() -> u64 {
+    2 << 20
 }
 
 impl Profile {

@@ -239,7 +239,9 @@ impl Driver {
             engine,
             counters: engine.counters(),
             pools: Pools::new(&devices),
-            graph_memory: GraphMemory::new(devices.len()),
+            graph_memory: GraphMemory::new(
+                devices.iter().map(|card| engine.cards()[*card].profile.graph_unit),
+            ),
             primaries: devices.iter().map(|_| Mutex::default()).collect(),
             devices,
             backing,

@@ -4,7 +4,8 @@
 //! launches or uploads the graph. A *mapping* is the memory that an executable graph has now, as
 //! many bytes as its footprint ([`layout`]). It is *idle* if no allocation in it is live and its
 //! last use is over. The next graph takes over idle mappings before the pool grows. The memory is
-//! made of pages that can be mapped anywhere, so only the number of bytes matters.
+//! made of units that can be mapped anywhere, so only the number of bytes matters. Memory counts as
+//! used while it is mapped, also when its executable graph is destroyed.
 //!
 //! [`Uses`] has, for each stream that has used some memory, the mark behind its last use. The
 //! driver knows which marks are done. Card and ledger belong to the driver.
@@ -13,10 +14,7 @@ pub mod layout;
 
 use crate::ledger::Level;
 use crate::time::Mark;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The unit in which the pool grows, and of which mappings consist.
-pub const PAGE: u64 = 2 << 20;
+use std::collections::BTreeMap;
 
 /// The last use of memory by each stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +47,8 @@ impl Uses {
 struct Free {
     bytes: u64,
     uses: Uses,
+    /// Whether it is still mapped for the executable graph that last had it.
+    is_mapped: bool,
 }
 
 /// The memory of an executable graph.
@@ -86,8 +86,10 @@ pub struct Plan {
 }
 
 /// The graph memory pool of a device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pool {
+    /// The bytes in which the pool grows, and of which mappings consist.
+    pub unit: u64,
     free: Vec<Free>,
     /// By owner: a number that the driver gives each executable graph.
     mappings: BTreeMap<u64, Mapping>,
@@ -96,11 +98,24 @@ pub struct Pool {
     turn: u64,
     /// Bytes that the pool has taken from the card.
     pub reserved: Level,
-    /// Bytes of all mappings.
+    /// Bytes of all mappings, and of free memory that is still mapped.
     pub used: Level,
 }
 
 impl Pool {
+    /// An empty pool.
+    pub fn new(unit: u64) -> Self {
+        Self {
+            unit,
+            free: Vec::new(),
+            mappings: BTreeMap::new(),
+            live: BTreeMap::new(),
+            turn: 0,
+            reserved: Level::default(),
+            used: Level::default(),
+        }
+    }
+
     /// Whether an executable graph has memory now.
     pub fn is_mapped(&self, owner: u64) -> bool {
         self.mappings.contains_key(&owner)
@@ -128,7 +143,7 @@ impl Pool {
                 plan.idle.push(*owner);
             }
         }
-        plan.missing = plan.missing.next_multiple_of(PAGE);
+        plan.missing = plan.missing.next_multiple_of(self.unit);
         plan
     }
 
@@ -137,17 +152,17 @@ impl Pool {
         self.reserved.add(plan.missing);
         let mut uses = Uses::default();
         let mut found = plan.missing;
-        let mut index = 0;
+        let (mut index, mut unmapped) = (0, 0);
         self.free.retain(|free| {
             let is_taken = plan.free.contains(&index);
             index += 1;
             if is_taken {
                 found += free.bytes;
+                unmapped += if free.is_mapped { free.bytes } else { 0 };
                 uses.add_all(&free.uses);
             }
             !is_taken
         });
-        let mut unmapped = 0;
         for idle in &plan.idle {
             if let Some(mapping) = self.mappings.remove(idle) {
                 found += mapping.bytes;
@@ -156,7 +171,7 @@ impl Pool {
             }
         }
         if found > bytes {
-            self.free.push(Free { bytes: found - bytes, uses: uses.clone() });
+            self.free.push(Free { bytes: found - bytes, uses: uses.clone(), is_mapped: false });
         }
         self.used.change(bytes, unmapped);
         self.turn += 1;
@@ -180,7 +195,7 @@ impl Pool {
         }
     }
 
-    /// Ends an executable graph. Its memory is free, except the pages of its live allocations.
+    /// Ends an executable graph. Its memory is free, except the units of its live allocations.
     pub fn end(&mut self, owner: u64) {
         if let Some(mapping) = self.mappings.get_mut(&owner) {
             (mapping.is_ended, mapping.is_pinned) = (true, false);
@@ -188,21 +203,17 @@ impl Pool {
         }
     }
 
-    /// Frees the pages of an ended executable graph that no live allocation needs.
+    /// Frees the units of an ended executable graph that no live allocation needs.
     fn shrink(&mut self, owner: u64) {
         let Some(mapping) = self.mappings.get_mut(&owner).filter(|mapping| mapping.is_ended) else {
             return;
         };
-        let needed = self.live.values().filter(|live| live.owner == owner).flat_map(|live| {
-            let last = (live.offset + live.bytes - 1) / PAGE;
-            live.offset / PAGE..=last
-        });
-        let needed = needed.collect::<BTreeSet<_>>().len() as u64 * PAGE;
+        let live = self.live.values().filter(|live| live.owner == owner);
+        let needed = layout::footprint(live.map(|live| (live.offset, live.bytes)), self.unit);
         let freed = mapping.bytes - needed.min(mapping.bytes);
         if freed > 0 {
             mapping.bytes -= freed;
-            self.free.push(Free { bytes: freed, uses: mapping.uses.clone() });
-            self.used.change(0, freed);
+            self.free.push(Free { bytes: freed, uses: mapping.uses.clone(), is_mapped: true });
         }
         if mapping.live == 0 {
             self.mappings.remove(&owner);
@@ -240,16 +251,20 @@ impl Pool {
         self.free.retain(|free| {
             let is_released = is_over(&free.uses);
             released += if is_released { free.bytes } else { 0 };
+            unmapped += if is_released && free.is_mapped { free.bytes } else { 0 };
             !is_released
         });
         self.mappings.retain(|_, mapping| {
             let is_released = mapping.live == 0 && !mapping.is_pinned && is_over(&mapping.uses);
-            unmapped += if is_released { mapping.bytes } else { 0 };
+            if is_released {
+                released += mapping.bytes;
+                unmapped += mapping.bytes;
+            }
             !is_released
         });
         self.used.change(0, unmapped);
-        self.reserved.change(0, released + unmapped);
-        released + unmapped
+        self.reserved.change(0, released);
+        released
     }
 
     /// Frees everything; returns the bytes and the number of live allocations.

@@ -98,13 +98,9 @@ pub fn allocation(
     queue: Queue,
     new: impl FnOnce() -> Answer<Arc<Allocation>>,
 ) -> Answer<Option<u64>> {
-    let mut address = None;
-    work(driver, queue, || {
-        let made = new()?;
-        address = Some(made.address);
-        Ok(Task::Allocate(made))
-    })?;
-    Ok(address)
+    let mut made = None;
+    work(driver, queue, || Ok(Task::Allocate(Arc::clone(made.insert(new()?)))))?;
+    Ok(made.map(|made| made.address()))
 }
 
 /// Takes the free of memory, which must be a graph's.

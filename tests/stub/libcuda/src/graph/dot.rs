@@ -40,8 +40,8 @@ fn label(driver: &'static Driver, task: &Task) -> String {
         Task::Empty => "EMPTY".to_owned(),
         Task::Wait(_) => "EVENT WAIT".to_owned(),
         Task::Record(_) => "EVENT RECORD".to_owned(),
-        Task::Allocate(made) => format!("MEM ALLOC {:#x} {} bytes", made.address, made.bytes),
-        Task::Free(freed) => format!("MEM FREE {:#x}", freed.address),
+        Task::Allocate(made) => format!("MEM ALLOC {:#x} {} bytes", made.address(), made.bytes),
+        Task::Free(freed) => format!("MEM FREE {:#x}", freed.address()),
     }
 }
 

@@ -230,7 +230,7 @@ pub fn remove_v2(
 ) -> Answer {
     driver()?;
     with(|graphs| {
-        if graphs.graph(graph as usize)?.has_memory {
+        if graphs.graph(graph as usize)?.has_memory() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         for (from, to, edge) in pairs(from, to, edges, count)? {

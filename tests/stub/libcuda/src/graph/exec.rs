@@ -172,7 +172,7 @@ fn make(graph: CUgraph, flags: u64) -> Result<usize, Fault> {
     let driver = driver().map_err(plainly)?;
     let mut graphs = lock(&driver.graphs);
     let found = graphs.graph(graph as usize).map_err(plainly)?;
-    let is_taken = found.has_memory && graphs.execs.contains_key(&found.executable);
+    let is_taken = found.has_memory() && graphs.execs.contains_key(&found.executable);
     if found.captures > 0 || is_taken {
         return Err(plainly(CUDA_ERROR_INVALID_VALUE));
     }

@@ -1,23 +1,23 @@
 //! Nodes that allocate and free memory.
 //!
-//! An allocation node has its address from its creation on. Instantiation checks that each free
-//! node of a graph comes after the allocation node, and computes the *footprint*: how many bytes of
-//! a device's graph memory pool the graph needs ([`stub_engine::graph_pool::layout`]).
-//! [`crate::memory::graph_pool`] has the pools, and what a launch does.
+//! An allocation node gets its address when it is added, by the dependencies that the graph's nodes
+//! were added with ([`stub_engine::graph_pool::layout`]). Dependencies that are added later change
+//! no address. Instantiation checks that each free node of a graph comes after the allocation node,
+//! and computes the footprint. [`crate::memory::graph_pool`] has the pools, and what a launch does.
 
 use super::exec::{Fault, Step};
-use super::model::Graphs;
+use super::model::{Graph, Graphs};
 use super::nodes::{add, read};
 use super::task::{self, Task};
 use crate::Answer;
 use crate::boundary::{In, Out};
-use crate::memory::graph_pool::{Allocation, Move, Part};
+use crate::memory::graph_pool::{Allocation, Block, Move, Part};
 use crate::memory::pool::calls::{device_of, read_accesses};
 use crate::process::{Driver, driver, lock};
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stub_engine::graph_pool::layout::{self, Ancestors, Place, Request};
+use stub_engine::graph_pool::layout::{self, Ancestors, Layout};
 
 /// The work of a new allocation node: memory of a device that stays in this process.
 pub fn allocation(driver: &Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS_v2) -> Answer<Task> {
@@ -35,7 +35,7 @@ pub fn allocation(driver: &Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS_v2) -> An
     let accesses = read_accesses(driver, accesses, params.accessDescCount, device)?;
     let mut made = Allocation::new(driver, device, params.bytesize as u64)?;
     (made.largest, made.usage, made.accesses) = (pool.maxSize, pool.usage, accesses);
-    Ok(Task::Allocate(made.publish(driver)))
+    Ok(Task::Allocate(Arc::new(made)))
 }
 
 /// The parameters of an allocation node. The array in them belongs to the node.
@@ -50,7 +50,7 @@ pub fn describe(made: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS_v2 {
         params.accessDescs = made.accesses.as_ptr();
     }
     params.accessDescCount = made.accesses.len();
-    (params.bytesize, params.dptr) = (made.bytes as usize, made.address);
+    (params.bytesize, params.dptr) = (made.bytes as usize, made.address());
     params
 }
 
@@ -75,15 +75,14 @@ pub fn add_allocation(
     count: usize,
     params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>,
 ) -> Answer {
-    let mut address = 0;
+    let mut made = None;
     add(node, graph, after, count, || {
         let task = allocation(driver()?, &convert!(params.read()?, CUDA_MEM_ALLOC_NODE_PARAMS_v2))?;
-        if let Task::Allocate(made) = &task {
-            address = made.address;
-        }
+        made = task.allocation().cloned();
         Ok(task)
     })?;
-    params.put(CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..params.read()? })
+    let dptr = made.map_or(0, |made| made.address());
+    params.put(CUDA_MEM_ALLOC_NODE_PARAMS { dptr, ..params.read()? })
 }
 
 /// `cuGraphMemAllocNodeGetParams`
@@ -110,17 +109,79 @@ pub fn add_free(
 pub fn get_free(node: CUgraphNode, address: Out<CUdeviceptr>) -> Answer {
     read(
         node,
-        |task| if let Task::Free(freed) = task { Some(freed.address) } else { None },
+        |task| if let Task::Free(freed) = task { Some(freed.address()) } else { None },
         address,
     )
 }
 
+/// Where the allocations of a graph are.
+pub struct Layouts {
+    /// The local id of the first node that allocates or frees. Earlier ones do not matter.
+    first: u32,
+    /// By the dependencies with which the nodes from the first one on were added.
+    ancestors: Ancestors,
+    blocks: BTreeMap<CUdevice, Vec<(Arc<Block>, Layout)>>,
+}
+
+impl Layouts {
+    fn new(first: u32) -> Self {
+        Self { first, ancestors: Ancestors::new([&[][..]]), blocks: BTreeMap::new() }
+    }
+
+    fn index(&self, node: u32) -> Option<usize> {
+        node.checked_sub(self.first).map(|index| index as usize)
+    }
+
+    /// Records a new node that depends on others.
+    pub fn push(&mut self, after: impl Iterator<Item = u32>) {
+        let after: Vec<_> = after.filter_map(|node| self.index(node)).collect();
+        self.ancestors.push(&after);
+    }
+
+    /// Places the allocation of a node.
+    fn place(&mut self, driver: &Driver, made: &Arc<Allocation>, node: u32) -> Answer {
+        let node = self.index(node).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let blocks = self.blocks.entry(made.device).or_default();
+        for (block, layout) in blocks.iter_mut() {
+            if let Some(offset) = layout.place(made.bytes, node, &self.ancestors) {
+                made.place(driver, block, offset);
+                return Ok(());
+            }
+        }
+        let reserved = blocks.iter().map(|(block, _)| block.bytes).sum();
+        let block = Arc::new(Block::reserve(driver, made.device, reserved, made.bytes)?);
+        let mut layout = Layout::new(block.bytes);
+        let offset = layout.place(made.bytes, node, &self.ancestors);
+        made.place(driver, &block, offset.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?);
+        blocks.push((block, layout));
+        Ok(())
+    }
+
+    /// Records the node that frees an allocation of this graph.
+    fn free(&mut self, freed: &Allocation, node: u32) {
+        let (Some(node), Some((own, offset))) = (self.index(node), freed.place_in_block()) else {
+            return;
+        };
+        let mut blocks = self.blocks.get_mut(&freed.device).into_iter().flatten();
+        if let Some((_, layout)) = blocks.find(|(block, _)| Arc::ptr_eq(block, own)) {
+            layout.free(offset, node);
+        }
+    }
+}
+
+impl Graph {
+    /// Whether it has allocation or free nodes. It then cannot be cloned, nor lose nodes or edges.
+    pub fn has_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+}
+
 impl Graphs {
-    /// Refuses a node that may not allocate or free in a graph; records one that may.
+    /// Refuses a node that may not allocate or free in its graph; records one that may.
     ///
     /// A child graph can have no such node. An allocation is freed by its own graph only, or by
     /// others only, and by each graph at most once.
-    pub fn admit(&mut self, graph: usize, task: &Task) -> Answer {
+    pub fn admit(&mut self, graph: usize, node: u32, task: &Task) -> Answer {
         if !task.is_memory() {
             return Ok(());
         }
@@ -130,6 +191,8 @@ impl Graphs {
         }
         match task {
             Task::Allocate(made) => {
+                let memory = found.memory.get_or_insert_with(|| Layouts::new(node));
+                memory.place(driver()?, made, node)?;
                 made.graph.set(found.id).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
             }
             Task::Free(freed) => {
@@ -143,10 +206,10 @@ impl Graphs {
                 if is_taken || !freed_by.insert(found.id) {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
+                found.memory.get_or_insert_with(|| Layouts::new(node)).free(freed, node);
             }
             _ => {}
         }
-        found.has_memory = true;
         Ok(())
     }
 }
@@ -157,42 +220,26 @@ pub fn parts(steps: &[Step]) -> Result<Vec<Part>, Fault> {
     if !steps.iter().any(|step| step.task.is_memory()) {
         return Ok(Vec::new());
     }
-    let places: Vec<_> =
-        steps.iter().map(|step| Place { after: step.after.clone(), branch: step.branch }).collect();
-    let ancestors = Ancestors::new(&places);
-    let frees = frees(steps);
+    let ancestors = Ancestors::new(steps.iter().map(|step| step.after.as_slice()));
     let mut allocations = BTreeMap::new();
     for (index, step) in steps.iter().enumerate() {
         if let Task::Allocate(made) = &step.task {
-            allocations.insert(made.address, index);
+            allocations.insert(made.id, index);
         }
     }
-    for (address, free) in &frees {
-        if let Some(made) = allocations.get(address)
-            && !ancestors.precedes(*made, *free)
+    for (index, step) in steps.iter().enumerate() {
+        if let Task::Free(freed) = &step.task
+            && let Some(made) = allocations.get(&freed.id)
+            && !ancestors.precedes(*made, index)
         {
             let fault = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
-            return Err((CUDA_ERROR_INVALID_VALUE, fault, steps[*free].node));
+            return Err((CUDA_ERROR_INVALID_VALUE, fault, step.node));
         }
     }
+    let plainly = |error| (error, CUDA_GRAPH_INSTANTIATE_ERROR, 0);
+    let driver = driver().map_err(plainly)?;
     let devices: std::collections::BTreeSet<_> = steps.iter().filter_map(device).collect();
-    let part = |device| {
-        part(steps, device, &ancestors, &frees).ok_or((
-            CUDA_ERROR_OUT_OF_MEMORY,
-            CUDA_GRAPH_INSTANTIATE_ERROR,
-            0,
-        ))
-    };
-    devices.into_iter().map(part).collect()
-}
-
-/// The steps that free, by address.
-fn frees(steps: &[Step]) -> BTreeMap<u64, usize> {
-    let free = |(index, step): (usize, &Step)| match &step.task {
-        Task::Free(freed) => Some((freed.address, index)),
-        _ => None,
-    };
-    steps.iter().enumerate().filter_map(free).collect()
+    devices.into_iter().map(|device| part(driver, steps, device).map_err(plainly)).collect()
 }
 
 /// The device of a step that allocates or frees.
@@ -203,27 +250,19 @@ fn device(step: &Step) -> Option<CUdevice> {
     }
 }
 
-fn part(
-    steps: &[Step],
-    own: CUdevice,
-    ancestors: &Ancestors,
-    frees: &BTreeMap<u64, usize>,
-) -> Option<Part> {
-    let own_steps = || steps.iter().enumerate().filter(|(_, step)| device(step) == Some(own));
-    let request = |(step, found): (usize, &Step)| match &found.task {
-        Task::Allocate(made) => {
-            Some(Request { step, free: frees.get(&made.address).copied(), bytes: made.bytes })
-        }
-        _ => None,
-    };
-    let requests: Vec<_> = own_steps().filter_map(request).collect();
-    let (offsets, footprint) = layout::place(&requests, ancestors)?;
-    let mut offsets = offsets.into_iter();
-    let step = |(_, step): (usize, &Step)| match &step.task {
-        Task::Allocate(made) => Some(Move::Allocate(Arc::clone(made), offsets.next()?)),
+fn part(driver: &Driver, steps: &[Step], own: CUdevice) -> Answer<Part> {
+    let step = |step: &Step| match &step.task {
+        Task::Allocate(made) => Some(Move::Allocate(Arc::clone(made))),
         Task::Free(gone) => Some(Move::Free(Arc::clone(gone))),
         _ => None,
     };
-    let moves = own_steps().filter_map(step).collect();
-    Some(Part { device: own, footprint, moves })
+    let own_steps = steps.iter().filter(|step| device(step) == Some(own));
+    let moves: Vec<_> = own_steps.filter_map(step).collect();
+    let range = |step: &Move| match step {
+        Move::Allocate(made) => Some((made.offset(), made.bytes)),
+        Move::Free(_) => None,
+    };
+    let unit = driver.graph_memory.unit(own)?;
+    let footprint = layout::footprint(moves.iter().filter_map(range), unit);
+    Ok(Part { device: own, footprint, moves })
 }

@@ -110,7 +110,7 @@ pub fn destroy_node(node: CUgraphNode) -> Answer {
     let due = with(|graphs| {
         let (graph, _) = graphs.locate(node as usize)?;
         let graph = graphs.graph(graph)?;
-        if graph.captures > 0 || graph.has_memory {
+        if graph.captures > 0 || graph.has_memory() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         graphs.remove(node as usize)

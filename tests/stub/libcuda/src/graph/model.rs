@@ -6,6 +6,7 @@
 //! original. Graph id and local id together identify a node for ever.
 
 use super::exec::Exec;
+use super::memory::Layouts;
 use super::objects::{Destructors, Objects};
 use super::task::Task;
 use crate::Answer;
@@ -79,8 +80,8 @@ pub struct Graph {
     pub original: Option<u32>,
     /// Whether it belongs to a node of another graph.
     pub is_child: bool,
-    /// Whether it has allocation or free nodes. It then cannot be cloned, nor lose nodes or edges.
-    pub has_memory: bool,
+    /// Where its allocations are; `None` without nodes that allocate or free.
+    pub memory: Option<Layouts>,
     /// The handle of its last executable graph, which may be destroyed.
     pub executable: usize,
     /// The number of captures that add to it now.
@@ -138,7 +139,7 @@ impl Graphs {
                 next: 0,
                 original: None,
                 is_child: false,
-                has_memory: false,
+                memory: None,
                 executable: 0,
                 captures: 0,
                 objects: BTreeMap::new(),
@@ -187,7 +188,6 @@ impl Graphs {
             }
             links.push(Link { node, edge: *edge });
         }
-        self.admit(graph, &task)?;
         let handle = self.new_handle();
         let found = self.graph_mut(graph)?;
         let id = found.next;
@@ -197,8 +197,18 @@ impl Graphs {
                 node.dependents.push(id);
             }
         }
-        found.nodes.insert(id, Node { handle, task, after: links, dependents: Vec::new() });
+        if let Some(memory) = &mut found.memory {
+            memory.push(links.iter().map(|link| link.node));
+        }
+        found
+            .nodes
+            .insert(id, Node { handle, task: Task::Empty, after: links, dependents: Vec::new() });
         self.nodes_by_handle.insert(handle, (graph, id));
+        if let Err(error) = self.admit(graph, id, &task) {
+            let _ = self.remove(handle);
+            return Err(error);
+        }
+        self.node_mut(handle)?.task = task;
         Ok(handle)
     }
 
@@ -270,7 +280,7 @@ impl Graphs {
     /// A copy of a graph, and of its child graphs.
     pub fn duplicate(&mut self, graph: usize) -> Answer<usize> {
         let source = self.graph(graph)?;
-        if source.has_memory {
+        if source.has_memory() {
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         let (original, next, objects) = (source.id, source.next, source.objects.clone());

@@ -32,7 +32,7 @@ pub fn add_behind(
     let new = new()?;
     with(|graphs| {
         let added = graphs.add(graph as usize, Task::Empty, after)?;
-        match graphs.grant(graph as usize, new) {
+        match graphs.grant(graph as usize, added, new) {
             Ok(task) => {
                 graphs.node_mut(added)?.task = task;
                 node.put(handle(added))
@@ -309,15 +309,15 @@ pub fn add_any_v2(
 ) -> Answer {
     let driver = driver()?;
     let after = behind(after, edges, count)?;
-    let mut address = None;
+    let mut made = None;
     add_behind(node, graph, &after, || {
         let new = params::read(driver, &described.read()?)?;
-        address = new.address();
+        made = new.allocation().cloned();
         Ok(new)
     })?;
-    if let Some(address) = address {
+    if let Some(made) = made {
         let mut params = described.read()?;
-        params.unnamed2.alloc.dptr = address;
+        params.unnamed2.alloc.dptr = made.address();
         described.put(params)?;
     }
     Ok(())

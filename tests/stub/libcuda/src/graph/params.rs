@@ -7,9 +7,11 @@ use super::memory;
 use super::model::Graphs;
 use super::task::{self, Kernel, Task};
 use crate::Answer;
+use crate::memory::graph_pool::Allocation;
 use crate::process::{Driver, handle};
 use core::ptr::null_mut;
 use driver_sys::cuda::*;
+use std::sync::Arc;
 
 /// The work of a new node.
 pub enum NewNode {
@@ -21,15 +23,9 @@ pub enum NewNode {
 }
 
 impl NewNode {
-    /// The address of what it allocates.
-    pub fn address(&self) -> Option<u64> {
-        match self {
-            Self::Task(task) => match &**task {
-                Task::Allocate(made) => Some(made.address),
-                _ => None,
-            },
-            _ => None,
-        }
+    /// What it allocates.
+    pub fn allocation(&self) -> Option<&Arc<Allocation>> {
+        if let Self::Task(task) = self { task.allocation() } else { None }
     }
 }
 
@@ -178,7 +174,7 @@ pub fn write(task: &Task) -> CUgraphNodeParams {
         Task::Wait(event) => union.eventWait.event = *event,
         Task::Record(event) => union.eventRecord.event = *event,
         Task::Allocate(made) => union.alloc = memory::describe(made),
-        Task::Free(freed) => union.free.dptr = freed.address,
+        Task::Free(freed) => union.free.dptr = freed.address(),
     }
     params
 }
@@ -196,13 +192,16 @@ impl Graphs {
     }
 
     /// The work of a new node of `graph`, with the child graph that belongs to it.
-    pub fn grant(&mut self, graph: usize, new: NewNode) -> Answer<Task> {
+    pub fn grant(&mut self, graph: usize, node: usize, new: NewNode) -> Answer<Task> {
         match new {
-            NewNode::Task(task) => self.admit(graph, &task).map(|()| *task),
+            NewNode::Task(task) => {
+                let (_, id) = self.locate(node)?;
+                self.admit(graph, id, &task).map(|()| *task)
+            }
             NewNode::Copied(child) => self.adopt(child),
             NewNode::Moved(child) => {
                 let found = self.graph(child)?;
-                if found.has_memory {
+                if found.has_memory() {
                     return Err(CUDA_ERROR_NOT_SUPPORTED);
                 }
                 if found.is_child || found.captures > 0 || self.contains(child, graph) {

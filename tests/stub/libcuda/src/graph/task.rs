@@ -124,6 +124,11 @@ pub fn free(driver: &Driver, address: u64) -> Answer<Task> {
 }
 
 impl Task {
+    /// What it allocates.
+    pub fn allocation(&self) -> Option<&Arc<Allocation>> {
+        if let Self::Allocate(made) = self { Some(made) } else { None }
+    }
+
     /// Whether it allocates or frees.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::Allocate(_) | Self::Free(_))

@@ -1,8 +1,9 @@
 //! Graph memory: allocations of graphs, and each device's graph memory pool.
 //!
-//! An [`Allocation`] is what an allocation node makes at each launch: it has fixed addresses with
-//! bytes of their own, from the creation of its node until no graph, no executable graph and no
-//! live allocation needs them. How many bytes of the card it takes is a matter of the pool only
+//! An [`Allocation`] is what an allocation node makes at each launch. Its addresses are part of a
+//! [`Block`] of its graph, fixed from the addition of its node on, and may be those of other
+//! allocations too. A block exists until no graph, no executable graph and no live allocation needs
+//! it. How many bytes of the card a graph takes is a matter of the pool only
 //! ([`stub_engine::graph_pool`] has the arithmetic). All allocations and frees of a launch happen
 //! at the call, when its other steps are done.
 //!
@@ -24,10 +25,54 @@ use stub_engine::graph_pool::{Pool, Uses};
 use stub_engine::ledger::{Kind, Level, Walk};
 use stub_engine::time::Mark;
 
+/// The fewest addresses that a graph reserves at once.
+const BLOCK: u64 = 1 << 30;
+
+/// Addresses of a graph on one device. They take no memory of the card.
+pub struct Block {
+    address: u64,
+    /// Its place among all blocks of the graph on this device.
+    offset: u64,
+    pub bytes: u64,
+}
+
+impl Block {
+    /// Reserves addresses behind the `offset` bytes that the graph already has on a device, for an
+    /// allocation of so many bytes.
+    pub fn reserve(driver: &Driver, device: CUdevice, offset: u64, bytes: u64) -> Answer<Self> {
+        let space = driver.backing.space(Area::Graphs, card_of(driver, device));
+        let space = space.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let bytes = bytes.max(offset).checked_next_multiple_of(BLOCK);
+        let bytes = bytes.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let found = lock(&driver.arenas[space]).allocate(bytes, device.cast_unsigned());
+        let address = driver.backing.pointer(space, found.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?);
+        Ok(Self { address, offset, bytes })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let Ok(driver) = driver() else { return };
+        if let Some((space, offset)) = driver.backing.locate(self.address) {
+            // The block has the addresses.
+            let _ = unplace(driver, space, offset);
+        }
+    }
+}
+
+/// The addresses of an allocation.
+struct Placed {
+    block: Arc<Block>,
+    offset: u64,
+}
+
 /// An allocation of a graph.
 pub struct Allocation {
+    /// A number that no other allocation has; later ones have larger numbers.
+    pub id: u64,
     pub device: CUdevice,
-    pub address: u64,
+    /// From the addition of its node on.
+    placed: OnceLock<Placed>,
     pub bytes: u64,
     /// The pool properties of the node that the stub has: the largest size and the usage.
     pub largest: usize,
@@ -43,12 +88,17 @@ pub struct Allocation {
 pub struct GraphMemory {
     /// By device ordinal.
     pools: Vec<Mutex<DevicePool>>,
-    /// By address.
-    known: Mutex<BTreeMap<u64, Weak<Allocation>>>,
+    /// By address and number: several allocations can have the same addresses.
+    known: Mutex<BTreeMap<(u64, u64), Known>>,
+}
+
+/// An allocation that has its addresses.
+struct Known {
+    bytes: u64,
+    allocation: Weak<Allocation>,
 }
 
 /// A device's pool.
-#[derive(Default)]
 struct DevicePool {
     pool: Pool,
     /// Live allocations, by address. They keep their addresses.
@@ -57,15 +107,14 @@ struct DevicePool {
 
 /// An allocation or a free of a launch, in the order of the steps.
 pub enum Move {
-    /// At an offset of the footprint.
-    Allocate(Arc<Allocation>, u64),
+    Allocate(Arc<Allocation>),
     Free(Arc<Allocation>),
 }
 
 impl Move {
     pub fn allocation(&self) -> &Arc<Allocation> {
         match self {
-            Self::Allocate(allocation, _) | Self::Free(allocation) => allocation,
+            Self::Allocate(allocation) | Self::Free(allocation) => allocation,
         }
     }
 }
@@ -79,13 +128,40 @@ pub struct Part {
 }
 
 impl GraphMemory {
-    pub fn new(devices: usize) -> Self {
-        Self { pools: (0..devices).map(|_| Mutex::default()).collect(), known: Mutex::default() }
+    /// Empty pools, whose units are these, by device ordinal.
+    pub fn new(units: impl IntoIterator<Item = u64>) -> Self {
+        let pool = |unit| DevicePool { pool: Pool::new(unit), live: BTreeMap::new() };
+        let pools = units.into_iter().map(|unit| Mutex::new(pool(unit))).collect();
+        Self { pools, known: Mutex::default() }
     }
 
-    /// The allocation that begins at an address.
+    /// The allocation that begins at an address: of several the one that its graph does not free
+    /// yet, and otherwise the latest.
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
-        lock(&self.known).get(&address).and_then(Weak::upgrade)
+        let found: Vec<_> = {
+            let known = lock(&self.known);
+            let at_address = known.range((address, 0)..=(address, u64::MAX)).rev();
+            at_address.filter_map(|(_, known)| known.allocation.upgrade()).collect()
+        };
+        let is_open = |found: &&Arc<Allocation>| !found.is_freed_by_owner();
+        found.iter().find(is_open).or(found.first()).cloned()
+    }
+
+    /// The first address and the bytes of the allocation that `bytes` from an address on are in; of
+    /// several the one that begins last, and was added last.
+    pub fn containing(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
+        let known = lock(&self.known);
+        let mut before = known.range(..=(address, u64::MAX)).rev();
+        before.find_map(|((base, _), known)| {
+            let distance = address - base;
+            let is_inside = distance < known.bytes && bytes <= known.bytes - distance;
+            is_inside.then_some((*base, known.bytes))
+        })
+    }
+
+    /// The unit of a device's pool.
+    pub fn unit(&self, device: CUdevice) -> Answer<u64> {
+        Ok(lock(self.pool(device)?).pool.unit)
     }
 
     fn pool(&self, device: CUdevice) -> Answer<&Mutex<DevicePool>> {
@@ -95,19 +171,16 @@ impl GraphMemory {
 }
 
 impl Allocation {
-    /// Reserves addresses for an allocation on a device. They take no memory of the card.
+    /// An allocation on a device, without addresses.
     pub fn new(driver: &Driver, device: CUdevice, bytes: u64) -> Answer<Self> {
         driver.card(device)?;
         if bytes == 0 {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let space = driver.backing.space(Area::Graphs, card_of(driver, device));
-        let space = space.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        let offset = lock(&driver.arenas[space]).allocate(bytes, device.cast_unsigned());
-        let address = driver.backing.pointer(space, offset.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?);
         Ok(Self {
+            id: driver.new_id(),
             device,
-            address,
+            placed: OnceLock::new(),
             bytes,
             largest: 0,
             usage: 0,
@@ -117,11 +190,28 @@ impl Allocation {
         })
     }
 
-    /// Makes the allocation known by its address.
-    pub fn publish(self, driver: &Driver) -> Arc<Self> {
-        let shared = Arc::new(self);
-        lock(&driver.graph_memory.known).insert(shared.address, Arc::downgrade(&shared));
-        shared
+    /// Places the allocation at an offset of a block, which makes it known by its address.
+    pub fn place(self: &Arc<Self>, driver: &Driver, block: &Arc<Block>, offset: u64) {
+        let placed = Placed { block: Arc::clone(block), offset };
+        if self.placed.set(placed).is_ok() {
+            let known = Known { bytes: self.bytes, allocation: Arc::downgrade(self) };
+            lock(&driver.graph_memory.known).insert((self.address(), self.id), known);
+        }
+    }
+
+    /// Its first address; 0 before it has any.
+    pub fn address(&self) -> u64 {
+        self.placed.get().map_or(0, |placed| placed.block.address + placed.offset)
+    }
+
+    /// The block with its addresses, and the offset there.
+    pub fn place_in_block(&self) -> Option<(&Arc<Block>, u64)> {
+        self.placed.get().map(|placed| (&placed.block, placed.offset))
+    }
+
+    /// Its first byte among all blocks of its graph on its device.
+    pub fn offset(&self) -> u64 {
+        self.placed.get().map_or(0, |placed| placed.block.offset + placed.offset)
     }
 
     /// Whether the graph of its allocation node also frees it.
@@ -133,11 +223,8 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let Ok(driver) = driver() else { return };
-        lock(&driver.graph_memory.known).remove(&self.address);
-        if let Some((space, offset)) = driver.backing.locate(self.address) {
-            // The allocation has the addresses.
-            let _ = unplace(driver, space, offset);
-        }
+        // The addresses may be free after that.
+        lock(&driver.graph_memory.known).remove(&(self.address(), self.id));
     }
 }
 
@@ -175,9 +262,9 @@ impl DevicePool {
     fn check(&self, part: &Part, frees_first: bool) -> Answer {
         let mut own = BTreeSet::new();
         for step in &part.moves {
-            let address = step.allocation().address;
+            let address = step.allocation().address();
             let is_fine = match step {
-                Move::Allocate(..) => {
+                Move::Allocate(_) => {
                     own.insert(address);
                     frees_first || !self.pool.is_live(address)
                 }
@@ -206,19 +293,19 @@ impl DevicePool {
             }
         };
         for step in &part.moves {
-            if let Move::Allocate(allocation, _) = step {
-                free(self, &mut walk, allocation.address);
+            if let Move::Allocate(allocation) = step {
+                free(self, &mut walk, allocation.address());
             }
         }
         for step in &part.moves {
             match step {
-                Move::Allocate(allocation, offset) => {
-                    let (address, bytes) = (allocation.address, allocation.bytes);
-                    self.pool.allocate(address, owner, *offset, bytes);
+                Move::Allocate(allocation) => {
+                    let (address, bytes) = (allocation.address(), allocation.bytes);
+                    self.pool.allocate(address, owner, allocation.offset(), bytes);
                     self.live.insert(address, Arc::clone(allocation));
                     walk.allocate(bytes);
                 }
-                Move::Free(allocation) => free(self, &mut walk, allocation.address),
+                Move::Free(allocation) => free(self, &mut walk, allocation.address()),
             }
         }
         if walk != Walk::default() {
@@ -298,16 +385,16 @@ impl Drop for Footprint {
 
 /// Frees a live allocation outside of graphs, in the order of a stream or, without one, at once.
 pub fn free(driver: &Driver, address: u64, queue: Option<Queue>) -> Answer {
-    let found = driver.graph_memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if found.is_freed_by_owner() {
+    let device = driver.graph_memory.find(address).ok_or(CUDA_ERROR_INVALID_VALUE)?.device;
+    let (stream, mark) = use_of(driver, queue);
+    let mut pool = lock(driver.graph_memory.pool(device)?);
+    if pool.live.get(&address).is_none_or(|found| found.is_freed_by_owner()) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let (stream, mark) = use_of(driver, queue);
-    let mut pool = lock(driver.graph_memory.pool(found.device)?);
     let bytes = pool.pool.free(address, stream, mark).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let mut walk = Walk::default();
     walk.free(bytes);
-    driver.engine.walk_graph(card_of(driver, found.device), walk);
+    driver.engine.walk_graph(card_of(driver, device), walk);
     pool.live.remove(&address);
     Ok(())
 }

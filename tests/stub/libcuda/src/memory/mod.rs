@@ -209,6 +209,11 @@ fn find_at(driver: &Driver, space: usize, offset: u64) -> Option<Found> {
     let found = lock(&driver.arenas[space]).find(offset)?;
     let (base, bytes) = match area {
         Area::Pooled => pool::find_live(driver, found.owner, offset)?,
+        Area::Graphs => {
+            let pointer = driver.backing.pointer(space, offset);
+            let (base, bytes) = driver.graph_memory.containing(pointer, 1)?;
+            return Some(Found { base, bytes, area, owner: found.owner });
+        }
         _ => (found.base, found.bytes),
     };
     let base = driver.backing.pointer(space, base);
@@ -243,6 +248,10 @@ pub fn check(driver: &Driver, pointer: u64, bytes: u64, is_written: bool) -> Ans
             if bytes > found.bytes - (pointer - found.base) {
                 return Err(CUDA_ERROR_INVALID_VALUE);
             }
+        }
+        Area::Graphs => {
+            // A block has many allocations, also at the same addresses.
+            driver.graph_memory.containing(pointer, bytes).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         }
         _ => {}
     }

@@ -235,7 +235,7 @@ fn a_free_node_comes_after_its_allocation_node() {
 
 /// Captures as `PyTorch` does with `cudaMallocAsync`: temporaries come and go on one stream.
 #[test]
-fn captured_allocations_share_a_small_footprint() {
+fn captured_allocations_share_addresses() {
     alone(&[PROFILE], || {
         start();
         let (on, function, mut graph) = (stream(), kernel(c"k"), null_mut());
@@ -255,7 +255,7 @@ fn captured_allocations_share_a_small_footprint() {
             addresses.extend([input, output]);
         }
         ok!(cuStreamEndCapture(on, &raw mut graph));
-        assert_eq!((addresses.len(), recorded()), (200, [0; 5]));
+        assert_eq!((addresses.len(), recorded()), (2, [0; 5]));
         let exec = instantiate(graph);
         for _ in 0..100 {
             ok!(cuGraphLaunch(exec, on));
@@ -270,6 +270,75 @@ fn captured_allocations_share_a_small_footprint() {
         let (mut nodes, mut kind) = (super::graphs::nodes(graph), 0);
         ok!(cuGraphNodeGetType(nodes.remove(0), &raw mut kind));
         assert_eq!(kind, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    });
+}
+
+/// As an H200 with driver 580 does it.
+#[test]
+fn a_node_gets_its_address_by_the_dependencies_that_it_is_added_with() {
+    alone(&[("STUB_GPU_PROFILE", "h200-coarse")], || {
+        start();
+        let sequential = graph();
+        let (node, first) = add_allocation(sequential, &[], 64 * MIB);
+        let freed = add_free(sequential, &[node], first);
+        let (node, second) = add_allocation(sequential, &[freed], 96 * MIB);
+        let freed = add_free(sequential, &[node], second);
+        let (node, third) = add_allocation(sequential, &[freed], 32 * MIB);
+        add_free(sequential, &[node], third);
+        assert_eq!((second - first, third), (64 << 20, first));
+        let exec = instantiate(sequential);
+        ok!(cuGraphUpload(exec, null_mut()));
+        assert_eq!(pool(), (160, 160));
+        ok!(cuGraphLaunch(exec, null_mut()));
+        ok!(cuGraphExecDestroy(exec));
+        assert_eq!(pool(), (160, 160), "it stays mapped");
+        ok!(cuDeviceGraphMemTrim(0));
+        assert_eq!(pool(), (0, 0));
+
+        let late = graph();
+        let (node, first) = add_allocation(late, &[], 45 * MIB);
+        let freed = add_free(late, &[node], first);
+        let (node, second) = add_allocation(late, &[], 3 * MIB);
+        add_free(late, &[node], second);
+        ok!(cuGraphAddDependencies(late, &raw const freed, &raw const node, 1));
+        assert_eq!(second - first, 45 << 20);
+        ok!(cuGraphLaunch(instantiate(late), null_mut()));
+        assert_eq!((pool(), recorded()), ((64, 64), [0, 64, 64, 64, 0]), "units of 32 MiB");
+    });
+}
+
+#[test]
+fn allocations_at_one_address_are_found_by_their_own_size() {
+    alone(&[PROFILE], || {
+        start();
+        let graph = graph();
+        let (node, address) = add_allocation(graph, &[], 8 * MIB);
+        let freed = add_free(graph, &[node], address);
+        let (second, again) = add_allocation(graph, &[freed], 2 * MIB);
+        assert_eq!(again, address);
+        let range = || {
+            let (mut base, mut size) = (0, 0);
+            ok!(cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address + 5));
+            (base, size)
+        };
+        assert_eq!(range(), (address, 2 * MIB), "the latest");
+        // The first one still has its last byte.
+        ok!(cuMemsetD8_v2(address, 1, 8 * MIB));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 1, 8 * MIB + 1));
+        let freed = add_free(graph, &[second], again);
+        let mut node = null_mut();
+        fails!(
+            CUDA_ERROR_INVALID_VALUE,
+            cuGraphAddMemFreeNode(&raw mut node, graph, &raw const freed, 1, address)
+        );
+        let (_, kept) = add_allocation(graph, &[freed], MIB);
+        assert_eq!(kept, address);
+        ok!(cuGraphLaunch(instantiate(graph), null_mut()));
+        assert_eq!((recorded(), pool()), ([1, 7, 8, 8, 1], (8, 8)));
+        ok!(cuGraphDestroy(graph));
+        ok!(cuMemFree_v2(address));
+        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
+        assert_eq!(recorded()[4], 0);
     });
 }
 

@@ -10,6 +10,7 @@ use crate::process::{Driver, driver, handle, lock};
 use crate::stream::{self, Queue};
 use core::ffi::c_void;
 use driver_sys::cuda::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stub_engine::backing::Area;
 
@@ -204,7 +205,7 @@ fn alloc_on(
         let device = pool.ordinal.load(Ordering::Relaxed);
         let mut made = Allocation::new(driver, device, bytes as u64)?;
         made.largest = pool.largest.load(Ordering::Relaxed) as usize;
-        Ok(made.publish(driver))
+        Ok(Arc::new(made))
     };
     match take::allocation(driver, queue, new)? {
         Some(address) => pointer.put(address),
