@@ -191,15 +191,17 @@ fn wrong_arguments_of_virtual_memory_are_refused() {
         let handle = create(2 * GRANULE);
         let step = GRANULE as u64;
         ok!(cuMemMap(start, 2 * GRANULE, 0, handle, 0));
-        for (at, bytes, offset, flags) in [
-            (start + step, GRANULE, 0, 0),
-            (start + 3 * step, 2 * GRANULE, 0, 0),
-            (start + 2 * step, GRANULE, GRANULE, 0),
-            (start + 2 * step, GRANULE, 0, 1),
-            (start + 2 * step, 4096, 0, 0),
-            (start + 2 * step + 4096, GRANULE, 0, 0),
+        for (at, bytes, flags) in [
+            (start + step, 2 * GRANULE, 0),
+            (start + 3 * step, 2 * GRANULE, 0),
+            (start + 2 * step, 2 * GRANULE, 1),
+            (start + 2 * step, 4096, 0),
+            (start + 2 * step + 4096, 2 * GRANULE, 0),
         ] {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemMap(at, bytes, offset, handle, flags));
+            fails!(CUDA_ERROR_INVALID_VALUE, cuMemMap(at, bytes, 0, handle, flags));
+        }
+        for (bytes, offset) in [(GRANULE, 0), (GRANULE, GRANULE), (2 * GRANULE, GRANULE)] {
+            fails!(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(start + 2 * step, bytes, offset, handle, 0));
         }
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemMap(start + 2 * step, GRANULE, 0, 12345, 0));
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(start, GRANULE));

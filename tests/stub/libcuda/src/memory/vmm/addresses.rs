@@ -56,7 +56,7 @@ fn check_range(pointer: u64, bytes: u64) -> Answer {
     }
 }
 
-/// `cuMemMap`: without access, so the memory has no bytes at the address yet.
+/// `cuMemMap`: a whole allocation, without access, so the memory has no bytes at the address yet.
 pub fn map(
     pointer: CUdeviceptr,
     bytes: u64,
@@ -66,14 +66,17 @@ pub fn map(
 ) -> Answer {
     let driver = driver()?;
     check_range(pointer, bytes)?;
-    if offset != 0 || flags != 0 {
+    if flags != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let mut vmm = lock(&driver.vmm);
     let physical = vmm.held(handle)?;
+    if offset != 0 || bytes != physical.bytes {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let mut table = driver.mapped.table();
     let is_free = table.reservation(pointer, bytes).is_some() && !table.overlaps(pointer, bytes);
-    if !is_free || bytes > physical.bytes {
+    if !is_free {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     physical.mappings += 1;
