@@ -2,6 +2,9 @@
 //! (`memfd_create`), which exist as long as something refers to them.
 //!
 //! A file's debug name says which memory it has, so a process that receives a descriptor knows it.
+//!
+//! Each exported descriptor is an open file of its own, and so is what the importer keeps, as with
+//! a real driver's device file: a lock of an exported descriptor ends when the program closes it.
 
 use crate::backing::map_fixed;
 use std::fs::File;
@@ -42,7 +45,8 @@ impl MemoryFile {
         Ok(Self { inode: metadata.ino(), bytes: metadata.len(), file })
     }
 
-    /// A copy of a descriptor that any program has passed; only regular files have memory.
+    /// The file of a descriptor that any program has passed, opened anew if it is a memory file;
+    /// only regular files have memory.
     pub fn duplicate(descriptor: RawFd) -> io::Result<Self> {
         if descriptor < 0 {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -53,7 +57,14 @@ impl MemoryFile {
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Self::of(file)
+        let found = Self::of(file)?;
+        if found.what().is_some() { Self::of(found.open_again()?) } else { Ok(found) }
+    }
+
+    /// The file, opened once more.
+    fn open_again(&self) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        File::options().read(true).write(true).open(path)
     }
 
     /// The name that it was created with; `None` for a file that is not from here.
@@ -78,9 +89,9 @@ impl MemoryFile {
         self.file.as_raw_fd()
     }
 
-    /// A new descriptor.
+    /// A new descriptor, which is an open file of its own.
     pub fn export(&self) -> io::Result<OwnedFd> {
-        Ok(self.file.try_clone()?.into())
+        Ok(self.open_again()?.into())
     }
 
     /// Maps a page-aligned range at an address that this process has reserved. A forked child and a
@@ -134,6 +145,21 @@ mod tests {
         let found = MemoryFile::duplicate(passed).expect("a copy");
         assert_eq!(found.what().as_deref(), Some("card 3"));
         assert_eq!((found.inode(), found.bytes()), (file.inode(), 2 << 20));
+        // SAFETY: a structure of numbers.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_start, lock.l_len) = (libc::F_WRLCK as i16, 1 << 40, 1);
+        let is_locked = || {
+            let mut asked = lock;
+            // SAFETY: the descriptor is open, and the structure valid.
+            unsafe { libc::fcntl(file.descriptor(), libc::F_OFD_GETLK, &raw mut asked) };
+            asked.l_type != libc::F_UNLCK as i16
+        };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::fcntl(passed, libc::F_OFD_SETLK, &raw const lock) }, 0);
+        assert!(is_locked(), "the descriptors are different open files");
+        // SAFETY: nothing else uses the descriptor.
+        unsafe { libc::close(passed) };
+        assert!(!is_locked(), "what is kept of it has no lock");
         assert!(MemoryFile::duplicate(-1).is_err());
         let other = File::open("/proc/self/exe").expect("a file").into_raw_fd();
         assert_eq!(MemoryFile::duplicate(other).expect("a file").what(), None);

@@ -56,6 +56,8 @@ struct Physical {
     /// The engine's card; `None` on the host.
     card: Option<usize>,
     memory: Bytes,
+    /// The types of handles that it was created for: none if it is imported.
+    handle_types: CUmemAllocationHandleType,
     is_direct: bool,
     handles: u64,
     mappings: u64,
@@ -69,15 +71,13 @@ pub struct Vmm {
     stores: BTreeMap<Option<usize>, Store>,
     /// By handle. Handles are not used again.
     all: BTreeMap<u64, Physical>,
-    /// The handles of those that have a file of their own, by inode.
-    by_inode: BTreeMap<u64, u64>,
     last: u64,
 }
 
 impl Vmm {
     /// The types of handles that an allocation was created for.
     pub fn handle_types(&self, handle: u64) -> CUmemAllocationHandleType {
-        self.all.get(&handle).map_or(0, |found| share::type_of(&found.memory))
+        self.all.get(&handle).map_or(CU_MEM_HANDLE_TYPE_NONE, |found| found.handle_types)
     }
 
     /// The allocation of a handle that the program holds.
@@ -90,9 +90,6 @@ impl Vmm {
         // Like the address of an object, and never a small number.
         self.last += 64;
         let handle = (1 << 32) + self.last;
-        if let Bytes::Own(file) = &physical.memory {
-            self.by_inode.insert(file.inode(), handle);
-        }
         self.all.insert(handle, physical);
         handle
     }
@@ -129,9 +126,6 @@ impl Vmm {
             return;
         }
         let Some(physical) = self.all.remove(&handle) else { return };
-        if let Bytes::Own(file) = &physical.memory {
-            self.by_inode.remove(&file.inode());
-        }
         // Before its bytes can be allocated again, as in `memory::free_at`.
         uncharge(driver, &physical);
         let Bytes::Stored(offset) = physical.memory else { return };

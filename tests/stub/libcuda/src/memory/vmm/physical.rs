@@ -78,6 +78,7 @@ pub fn create(
         place,
         card,
         memory,
+        handle_types: properties.requestedHandleTypes,
         is_direct: properties.allocFlags.gpuDirectRDMACapable != 0,
         handles: 1,
         mappings: 0,
@@ -119,7 +120,7 @@ pub fn properties(
     let found = vmm.held(handle)?;
     properties.put(CUmemAllocationProp {
         r#type: CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: share::type_of(&found.memory),
+        requestedHandleTypes: found.handle_types,
         location: found.location,
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_st_allocFlags {

@@ -27,14 +27,6 @@ pub fn check_exportable(kind: CUmemAllocationHandleType) -> Answer {
     if kind == CU_MEM_HANDLE_TYPE_NONE { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
-/// The types of handles that an allocation was created for.
-pub fn type_of(memory: &Bytes) -> CUmemAllocationHandleType {
-    match memory {
-        Bytes::Own(_) => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        Bytes::Stored(_) => CU_MEM_HANDLE_TYPE_NONE,
-    }
-}
-
 /// The name of a file with an allocation: its location, with the engine's number of the card, which
 /// is the same in all processes.
 pub fn name(location: CUmemLocation, card: Option<usize>) -> String {
@@ -76,7 +68,8 @@ pub fn export(
     descriptor.cast().put(exported.into_raw_fd())
 }
 
-/// `cuMemImportFromShareableHandle`: the descriptor stays the program's.
+/// `cuMemImportFromShareableHandle`: a new handle, also in the process that has exported the memory.
+/// The descriptor stays the program's.
 pub fn import(
     handle: Out<CUmemGenericAllocationHandle>,
     descriptor: Host,
@@ -92,11 +85,6 @@ pub fn import(
     let location = location_in(driver, &name).ok_or(CUDA_ERROR_INVALID_VALUE)??;
     let (place, card): (Place, _) = place_of(driver, location)?;
     let mut vmm = lock(&driver.vmm);
-    // An allocation has one handle in a process, however often it is imported.
-    if let Some(known) = vmm.by_inode.get(&file.inode()).copied() {
-        vmm.all.get_mut(&known).ok_or(CUDA_ERROR_INVALID_VALUE)?.handles += 1;
-        return handle.put(known);
-    }
     card.map_or(Ok(()), |card| driver.check_lost(card))?;
     let bytes = file.bytes();
     charge(driver, card, Some(&file), bytes)?;
@@ -106,6 +94,7 @@ pub fn import(
         place,
         card,
         memory: Bytes::Own(file),
+        handle_types: CU_MEM_HANDLE_TYPE_NONE,
         is_direct: false,
         handles: 1,
         mappings: 0,
