@@ -5,8 +5,9 @@
 // and no cost of the call. The fastest round is taken because everything that disturbs a round makes
 // it slower. cuInit, which is made once, takes what passes on the clock.
 //
-//   calls all IMAGE PART     everything; PART divides the number of calls, for drivers slower than
-//                            the in-process stub
+//   calls all IMAGE PART [NAME]...
+//                            these calls, or all; PART divides the number of calls, for drivers
+//                            slower than the in-process stub, which then also has fewer rounds
 //   calls hold IMAGE         one more process of the slice, until its input ends
 //   calls NAME IMAGE COUNT   just so many of these calls, for a tool that counts instructions
 //
@@ -170,10 +171,10 @@ static const struct call {
 
 enum { CALLS = sizeof all_calls / sizeof *all_calls };
 
-static void report(const struct call *call, int calls) {
+static void report(const struct call *call, int calls, int rounds) {
     static const struct timespec pause = {.tv_nsec = 5000000};
     double best = 1e18;
-    for (int round = 0; round < call->rounds; round++) {
+    for (int round = 0; round < rounds; round++) {
         // What a round has queued is not the next one's to wait for, and what it has spent of a share
         // has come back.
         must(cuCtxSynchronize(), "cuCtxSynchronize");
@@ -205,6 +206,14 @@ static void report_free_with_many_live(int rounds) {
         best = each < best ? each : best;
     }
     printf("free_20000_live %.2f\n", best);
+}
+
+static int is_named(const char *name, char **names, int count) {
+    for (int i = 0; i < count; i++) {
+        if (strcmp(name, names[i]) == 0)
+            return 1;
+    }
+    return count == 0;
 }
 
 static int only(const char *name, int calls) {
@@ -248,7 +257,7 @@ static char *read_all(const char *path) {
 int main(int argc, char **argv) {
     handle context, module;
     if (argc < 3) {
-        fprintf(stderr, "usage: calls all|hold|watch|NAME IMAGE [PART|MIB|COUNT]\n");
+        fprintf(stderr, "usage: calls all|hold|watch|NAME IMAGE [PART|MIB|COUNT] [NAME]...\n");
         return 2;
     }
     const char *job = argv[1];
@@ -277,8 +286,14 @@ int main(int argc, char **argv) {
     // While there is another allocation in the driver's page, it need not take and give back pages.
     must(cuMemAlloc_v2(&anchor, 4096), "cuMemAlloc");
     printf("cuinit %.0f\n", initialised);
-    for (int i = 0; i < CALLS; i++)
-        report(&all_calls[i], all_calls[i].calls / number);
-    report_free_with_many_live(number > 1 ? 2 : 20);
+    char **names = argv + 4;
+    int count = argc > 4 ? argc - 4 : 0;
+    for (int i = 0; i < CALLS; i++) {
+        const struct call *call = &all_calls[i];
+        if (is_named(call->name, names, count))
+            report(call, call->calls / number, number > 1 ? call->rounds / 4 : call->rounds);
+    }
+    if (is_named("free_20000_live", names, count))
+        report_free_with_many_live(number > 1 ? 2 : 20);
     return 0;
 }

@@ -7,6 +7,7 @@ the count is the same each time, to within a few instructions.
 """
 
 import contextlib
+import math
 import os
 import re
 import statistics
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,9 @@ LAUNCHES = {
     "launch_own_stream": "launch into the own stream of a thread",
 }
 
+#: The other calls of `calls.c`, apart from cuInit, which it always makes.
+OTHERS = ("alloc_free", "map_unmap", "array_create_destroy", "memory_info", "free_20000_live")
+
 Environment = Mapping[str, str]
 Measure = Callable[[Environment], dict[str, float]]
 
@@ -67,13 +71,15 @@ class Environments:
 class Plan:
     """How much to measure, which depends on how long a driver takes for a call.
 
-    ``part`` divides the number of calls; ``holders`` are how many more processes hold memory.
+    ``part`` divides the number of calls; ``holders`` are how many more processes hold memory. Each
+    group of rows has as many ``pairs`` as fit into its ``seconds``, and at least one.
     """
 
     command: str
     pairs: int = PAIRS
     part: int = 1
     holders: int = 63
+    seconds: float = math.inf
 
 
 def main() -> None:
@@ -99,22 +105,24 @@ def main() -> None:
 
 
 def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[list[Row]]:
-    """The rows, group by group, so that those which are there are not lost with the next."""
+    """The rows, group by group, so that those which are there are not lost with the next.
+
+    Each group makes only the calls of its rows: a real driver needs seconds for all of them.
+    """
     bare, limited = environments.bare, environments.limited
 
-    def calls(environment: Environment) -> dict[str, float]:
-        lines = _output([str(program), "all", str(IMAGE), str(plan.part)], environment).splitlines()
-        return {name: float(value) for name, value in map(str.split, lines)}
+    def calls(*names: str) -> Measure:
+        return lambda environment: _calls(program, environment, plan, names)
 
     def row(name: str, values: list[float], unit: str, target: float | None) -> Row:
         return _row(name, values, unit, target, plan.command)
 
-    without_limit = _differences(calls, bare, environments.preloaded, plan.pairs)
+    without_limit = _differences(calls("launch", "alloc_free"), bare, environments.preloaded, plan)
     yield [
         row("launch, no limit", without_limit["launch"], "ns", 1),
         row("alloc + free, no limit", without_limit["alloc_free"], "ns", 150),
     ]
-    with_limit = _differences(calls, bare, limited, plan.pairs)
+    with_limit = _differences(calls("launch", *OTHERS), bare, limited, plan)
     yield [
         row("launch, limited in memory only", with_limit["launch"], "ns", 10),
         row("alloc + free, limited, 1 process", with_limit["alloc_free"], "ns", 150),
@@ -124,27 +132,23 @@ def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[l
         row("cuMemGetInfo, limited", with_limit["memory_info"], "ns", 100),
         row("added to cuInit, limited", [value / 1e6 for value in with_limit["cuinit"]], "ms", 1),
     ]
-    with_share = _differences(calls, bare, environments.shared, plan.pairs)
+    with_share = _differences(calls(*LAUNCHES), bare, environments.shared, plan)
     yield [
         row(f"{name}, limited with credit", with_share[call], "ns", 10)
         for call, name in LAUNCHES.items()
     ]
-    load = _differences(_exec, bare, environments.preloaded, plan.pairs)
+    load = _differences(_exec, bare, environments.preloaded, plan)
     yield [row("load into a process", load["exec"], "ms", 0.2)]
     # Last: an account stays as wide as it once was.
     with _holders(program, limited, plan.holders):
-        crowded = _differences(calls, bare, limited, plan.pairs)
+        crowded = _differences(calls("alloc_free"), bare, limited, plan)
     many = f"alloc + free, limited, {plan.holders + 1} processes"
     yield [row(many, crowded["alloc_free"], "ns", 250)]
 
 
 def alone(program: Path, bare: Environment, plan: Plan) -> list[Row]:
     """The time that the driver itself takes for the same calls, to compare with our part."""
-    found: dict[str, list[float]] = {}
-    for _ in range(plan.pairs):
-        lines = _output([str(program), "all", str(IMAGE), str(plan.part)], bare).splitlines()
-        for name, value in map(str.split, lines):
-            found.setdefault(name, []).append(float(value))
+    found = _repeated(lambda: _calls(program, bare, plan, ()), plan)
     return [
         Row(
             f"{name.replace('_', ' ')}, driver alone",
@@ -161,14 +165,34 @@ def alone(program: Path, bare: Environment, plan: Plan) -> list[Row]:
 
 
 def _differences(
-    measure: Measure, bare: Environment, other: Environment, pairs: int
+    measure: Measure, bare: Environment, other: Environment, plan: Plan
 ) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for _ in range(pairs):
+    def pair() -> dict[str, float]:
         before, after = measure(bare), measure(other)
-        for name, value in after.items():
-            found.setdefault(name, []).append(value - before[name])
+        return {name: value - before[name] for name, value in after.items()}
+
+    return _repeated(pair, plan)
+
+
+def _repeated(measure: Callable[[], dict[str, float]], plan: Plan) -> dict[str, list[float]]:
+    """The values of several measurements, as many as the plan has time for."""
+    found: dict[str, list[float]] = {}
+    begin = time.monotonic()
+    for done in range(plan.pairs):
+        if done and (time.monotonic() - begin) * (done + 1) / done > plan.seconds:
+            break
+        for name, value in measure().items():
+            found.setdefault(name, []).append(value)
     return found
+
+
+def _calls(
+    program: Path, environment: Environment, plan: Plan, names: Sequence[str]
+) -> dict[str, float]:
+    """Nanoseconds of these calls, or of all."""
+    command = [str(program), "all", str(IMAGE), str(plan.part), *names]
+    lines = _output(command, environment).splitlines()
+    return {name: float(value) for name, value in map(str.split, lines)}
 
 
 @contextlib.contextmanager
