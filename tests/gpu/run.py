@@ -333,9 +333,10 @@ def _row(test: dict) -> str:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, list):
-        return f"{len(value)}" + (f" ({', '.join(map(str, value[:5]))})" if value else "")
-    return str(value)
+    if not isinstance(value, list):
+        return str(value)
+    more = f" and {len(value) - 5} more" if len(value) > 5 else ""
+    return ", ".join(map(str, value[:5])) + more or "none"
 
 
 if __name__ == "__main__":
