@@ -118,15 +118,18 @@ def _write(config: pytest.Config, item: pytest.Item, report: pytest.TestReport) 
     target = _option(config, "--found", None)
     if not isinstance(target, Path):
         return
+    outcome = report.outcome if report.when == "call" or report.skipped else "error"
     reason = ""
-    if report.skipped and isinstance(report.longrepr, tuple):
+    if report.skipped and hasattr(report, "wasxfail"):
+        outcome, reason = "xfailed", report.wasxfail.removeprefix("reason: ")
+    elif report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
     elif report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
         reason = " ".join((crash.message if crash else report.longreprtext).split())[:300]
     line = {
         "name": item.nodeid.split("tests/gpu/")[-1],
-        "outcome": report.outcome if report.when == "call" or report.skipped else "error",
+        "outcome": outcome,
         "seconds": round(report.duration, 3),
         "reason": reason,
         "notes": dict(report.user_properties),
