@@ -198,6 +198,13 @@ impl Engine for Client {
         let _ = self.send(&Request { operation, card, rooms: object, ..Request::default() });
     }
 
+    fn export(&self, card: usize, object: ObjectId, descriptor: i32) {
+        let (operation, card, amount) = (Operation::Export, card as u32, descriptor as u64);
+        // As in `release`.
+        let _ =
+            self.send(&Request { operation, card, rooms: object, amount, ..Request::default() });
+    }
+
     fn walk_graph(&self, card: usize, walk: Walk) {
         // As in `release`.
         let _ = self.send(&Request::of_walk(card as u32, &walk));

@@ -114,6 +114,8 @@ pub trait Engine: Watch {
     fn hold(&self, card: usize, object: ObjectId, bytes: u64) -> Result<(), Refusal>;
     /// Ends a hold of a shared allocation.
     fn drop_hold(&self, card: usize, object: ObjectId);
+    /// Records that this process has exported a shared allocation, whose file it has as `descriptor`.
+    fn export(&self, card: usize, object: ObjectId, descriptor: i32);
     /// Records the allocations and frees of a graph's launch, in memory that the graph memory pool
     /// has reserved.
     fn walk_graph(&self, card: usize, walk: Walk);

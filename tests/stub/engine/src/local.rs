@@ -2,13 +2,14 @@
 
 use crate::counters::Counters;
 use crate::durations::Durations;
-use crate::ledger::{ClientId, Kind, Ledger, ObjectId, Walk};
+use crate::ledger::{ClientId, Kind, Ledger, ObjectId, Probe, Walk};
+use crate::memory_file::MemoryFile;
 use crate::profile::{self, Card};
 use crate::settings::Settings;
 use crate::symbols::Library;
 use crate::time::{Item, Lane, Machine, Mark, Query, Status, Work};
 use crate::{Engine, MAX_CARDS, ProcessUse, Refusal, Usage, Watch, report};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Cards, ledger and counters of one process.
@@ -19,6 +20,8 @@ pub struct Local {
     client: ClientId,
     /// Bytes in use by card: written under the ledger's lock, read without it.
     used: [AtomicU64; MAX_CARDS],
+    /// Whether descriptors keep memory that the process may have closed since.
+    is_keeping: AtomicBool,
     counters: Box<Counters>,
     durations: Durations,
     time: Mutex<Time>,
@@ -49,6 +52,7 @@ impl Local {
             ledger: Mutex::new(ledger),
             client,
             used,
+            is_keeping: AtomicBool::new(false),
             counters: Box::default(),
             durations,
             time: Mutex::new(Time { machine, last_lane: 0 }),
@@ -56,7 +60,14 @@ impl Local {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ledger.kept.is_empty() && ledger.settle() {
+            for card in 0..self.cards.len() {
+                self.used[card].store(ledger.used(card), Relaxed);
+            }
+            self.is_keeping.store(!ledger.kept.is_empty(), Relaxed);
+        }
+        ledger
     }
 
     fn time(&self) -> MutexGuard<'_, Time> {
@@ -78,6 +89,9 @@ impl Watch for Local {
     }
 
     fn used(&self, card: usize) -> Option<u64> {
+        if self.is_keeping.load(Relaxed) {
+            drop(self.ledger());
+        }
         Some(self.used[card].load(Relaxed))
     }
 
@@ -139,7 +153,16 @@ impl Engine for Local {
         let mut ledger = self.ledger();
         let dropped = ledger.drop_hold(self.client, object);
         dropped.expect("the driver drops only what it holds");
+        self.is_keeping.store(!ledger.kept.is_empty(), Relaxed);
         self.used[card].store(ledger.used(card), Relaxed);
+    }
+
+    fn export(&self, _card: usize, object: ObjectId, descriptor: i32) {
+        let process = std::process::id();
+        let Ok(file) = MemoryFile::of_process(process, descriptor, object[0]) else { return };
+        let probe = Probe::new(move || file.is_exported());
+        let exported = self.ledger().export(self.client, object, probe);
+        exported.expect("the driver exports only what it holds");
     }
 
     fn walk_graph(&self, card: usize, walk: Walk) {

@@ -89,9 +89,30 @@ impl MemoryFile {
         self.file.as_raw_fd()
     }
 
-    /// A new descriptor, which is an open file of its own.
+    /// A new descriptor, which is an open file of its own. A lock marks it for [`Self::is_exported`].
     pub fn export(&self) -> io::Result<OwnedFd> {
-        Ok(self.open_again()?.into())
+        let exported = self.open_again()?;
+        let mark = mark(libc::F_RDLCK);
+        // SAFETY: the descriptor is open, and the structure valid.
+        if unsafe { libc::fcntl(exported.as_raw_fd(), libc::F_OFD_SETLK, &raw const mark) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(exported.into())
+    }
+
+    /// Whether any process has an exported descriptor.
+    pub fn is_exported(&self) -> bool {
+        let mut found = mark(libc::F_WRLCK);
+        // SAFETY: the descriptor is open, and the structure valid.
+        unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) };
+        found.l_type != libc::F_UNLCK as i16
+    }
+
+    /// The file that a process has as this descriptor, if it is the one with this inode.
+    pub fn of_process(process: u32, descriptor: RawFd, inode: u64) -> io::Result<Self> {
+        let path = format!("/proc/{process}/fd/{descriptor}");
+        let found = Self::of(File::options().read(true).write(true).open(path)?)?;
+        if found.inode == inode { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// Maps a page-aligned range at an address that this process has reserved. A forked child and a
@@ -113,6 +134,14 @@ impl MemoryFile {
         // SAFETY: the call takes plain numbers.
         unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, bytes) };
     }
+}
+
+/// The lock of exported descriptors, at an offset that no file has.
+fn mark(kind: i32) -> libc::flock {
+    // SAFETY: a structure of numbers.
+    let mut mark: libc::flock = unsafe { std::mem::zeroed() };
+    (mark.l_type, mark.l_start, mark.l_len) = (kind as i16, 1 << 61, 1);
+    mark
 }
 
 #[cfg(test)]
@@ -145,9 +174,7 @@ mod tests {
         let found = MemoryFile::duplicate(passed).expect("a copy");
         assert_eq!(found.what().as_deref(), Some("card 3"));
         assert_eq!((found.inode(), found.bytes()), (file.inode(), 2 << 20));
-        // SAFETY: a structure of numbers.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        (lock.l_type, lock.l_start, lock.l_len) = (libc::F_WRLCK as i16, 1 << 40, 1);
+        let lock = libc::flock { l_start: 1 << 40, ..mark(libc::F_WRLCK) };
         let is_locked = || {
             let mut asked = lock;
             // SAFETY: the descriptor is open, and the structure valid.
@@ -157,9 +184,14 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { libc::fcntl(passed, libc::F_OFD_SETLK, &raw const lock) }, 0);
         assert!(is_locked(), "the descriptors are different open files");
+        assert!(file.is_exported() && found.is_exported());
         // SAFETY: nothing else uses the descriptor.
         unsafe { libc::close(passed) };
         assert!(!is_locked(), "what is kept of it has no lock");
+        assert!(!file.is_exported());
+        let (process, number) = (std::process::id(), file.descriptor());
+        assert!(MemoryFile::of_process(process, number, file.inode()).is_ok());
+        assert!(MemoryFile::of_process(process, number, file.inode() + 1).is_err());
         assert!(MemoryFile::duplicate(-1).is_err());
         let other = File::open("/proc/self/exe").expect("a file").into_raw_fd();
         assert_eq!(MemoryFile::duplicate(other).expect("a file").what(), None);

@@ -45,6 +45,9 @@ pub enum Operation {
     DropHold,
     /// The allocations and frees of a graph's launch: [`Request::of_walk`].
     WalkGraph,
+    /// Records that the client has exported the shared allocation `rooms`, whose file it has as the
+    /// descriptor `amount`.
+    Export,
 }
 
 /// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds,
@@ -173,6 +176,7 @@ impl Request {
             14 => Operation::Hold,
             15 => Operation::DropHold,
             16 => Operation::WalkGraph,
+            17 => Operation::Export,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let (rooms, now) = ([long(24), long(32)], long(40));

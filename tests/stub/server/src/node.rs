@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use stub_engine::Refusal;
 use stub_engine::counters::{Activity, Counters};
 use stub_engine::durations::Durations;
-use stub_engine::ledger::{ClientId, Kind, Ledger, State};
+use stub_engine::ledger::{ClientId, Kind, Ledger, ObjectId, Probe, State};
+use stub_engine::memory_file::MemoryFile;
 use stub_engine::profile::Card;
 use stub_engine::report;
 use stub_engine::ring::Shared;
@@ -76,7 +77,9 @@ impl Node {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.ledger.settle();
+        inner
     }
 
     fn time(&self) -> MutexGuard<'_, Timekeeper> {
@@ -128,6 +131,7 @@ impl Node {
             | Operation::Share
             | Operation::Hold
             | Operation::DropHold
+            | Operation::Export
             | Operation::WalkGraph => self.inner().charge(client, card, request)?,
             Operation::Usage => self.usage(card, request.now),
             Operation::Processes => {
@@ -265,11 +269,22 @@ impl Inner {
                 };
             }
             Operation::DropHold => self.ledger.drop_hold(client, rooms).ok()?,
+            Operation::Export => self.export(client, rooms, amount as i32)?,
             Operation::WalkGraph => {
                 self.ledger.walk_graph(client, card, &request.walk()).ok()?;
             }
             _ => return None,
         }
         Some(reply)
+    }
+
+    /// Records an export, if the file of the process can be opened here; `None` if the client does
+    /// not hold the allocation.
+    fn export(&mut self, client: ClientId, object: ObjectId, descriptor: i32) -> Option<()> {
+        let process = self.ledger.clients[client.0].pid;
+        if let Ok(file) = MemoryFile::of_process(process, descriptor, object[0]) {
+            self.ledger.export(client, object, Probe::new(move || file.is_exported())).ok()?;
+        }
+        Some(())
     }
 }

@@ -17,11 +17,11 @@ mod shared;
 mod tests;
 
 pub use holding::{Holding, Kind, Level, Walk};
-pub use shared::{ObjectId, SharedRecord};
+pub use shared::{ObjectId, Probe, SharedRecord};
 
 use crate::Refusal;
 use crate::profile::{Card, Profile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The record of one card.
 #[derive(Clone, Debug)]
@@ -92,6 +92,8 @@ pub struct Ledger {
     pub groups: Vec<GroupRecord>,
     /// The allocations that several clients can hold.
     pub shared: BTreeMap<ObjectId, SharedRecord>,
+    /// Those of them that no client holds, and exported descriptors keep.
+    pub kept: BTreeSet<ObjectId>,
 }
 
 impl Ledger {
@@ -107,7 +109,13 @@ impl Ledger {
                 planned_refusals: Vec::new(),
             })
             .collect();
-        Self { cards, clients: Vec::new(), groups: Vec::new(), shared: BTreeMap::new() }
+        Self {
+            cards,
+            clients: Vec::new(),
+            groups: Vec::new(),
+            shared: BTreeMap::new(),
+            kept: BTreeSet::new(),
+        }
     }
 
     /// Adds a client.

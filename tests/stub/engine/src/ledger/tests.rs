@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::profile;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn ledger() -> Ledger {
     Ledger::new(&profile::cards("t4,t4").expect("cards"))
@@ -195,6 +197,48 @@ fn a_shared_allocation_is_counted_once_and_moves_to_its_next_holder() {
     ledger.drop_hold(third, object).expect("held");
     assert_eq!(ledger.used(0), 100, "it is held twice");
     ledger.free_all(third);
+    assert_eq!((ledger.used(0), ledger.shared.len()), (0, 0));
+}
+
+#[test]
+fn open_descriptors_keep_memory_for_its_exporter_while_it_lives() {
+    let mut ledger = ledger();
+    let clients = [ledger.attach(1, "a"), ledger.attach(2, "b")];
+    let [exporter, importer] = clients;
+    let is_open = Arc::new(AtomicBool::new(true));
+    let probe = || {
+        let is_open = Arc::clone(&is_open);
+        Probe::new(move || is_open.load(Relaxed))
+    };
+    let held = |ledger: &Ledger| {
+        clients.map(|client| ledger.clients[client.0].holdings[0].requested.now)
+    };
+    let object = [77, 0];
+    assert_eq!(ledger.export(exporter, object, probe()), Err(NotHeld));
+    ledger.hold(exporter, 0, object, 100).expect("room");
+    assert_eq!(ledger.export(importer, object, probe()), Err(NotHeld));
+    ledger.export(exporter, object, probe()).expect("held");
+    ledger.drop_hold(exporter, object).expect("held");
+    assert_eq!((held(&ledger), ledger.settle()), ([100, 0], false));
+    ledger.hold(importer, 0, object, 0).expect("it exists");
+    assert_eq!(held(&ledger), [0, 100]);
+    ledger.drop_hold(importer, object).expect("held");
+    assert_eq!(held(&ledger), [100, 0]);
+    is_open.store(false, Relaxed);
+    assert!(ledger.settle());
+    assert_eq!((held(&ledger), ledger.shared.len()), ([0, 0], 0));
+    assert_eq!(ledger.cards[0].all.requested, Level { now: 0, peak: 100 });
+
+    is_open.store(true, Relaxed);
+    for object in [[78, 0], [79, 0]] {
+        ledger.hold(exporter, 0, object, 100).expect("room");
+        ledger.export(exporter, object, probe()).expect("held");
+    }
+    ledger.hold(importer, 0, [78, 0], 0).expect("it exists");
+    ledger.drop_hold(exporter, [79, 0]).expect("held");
+    ledger.free_all(exporter);
+    assert_eq!((held(&ledger), ledger.used(0), ledger.kept.len()), ([0, 100], 100, 0));
+    ledger.drop_hold(importer, [78, 0]).expect("held");
     assert_eq!((ledger.used(0), ledger.shared.len()), (0, 0));
 }
 

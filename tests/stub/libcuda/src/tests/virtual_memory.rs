@@ -243,19 +243,25 @@ fn an_exported_allocation_is_found_from_its_descriptor() {
         ok!(cuMemUnmap(first, GRANULE));
         assert_eq!(held(0), (GRANULE as u64, 1), "still mapped");
         ok!(cuMemUnmap(second, GRANULE));
-        assert_eq!(held(0), (0, 0), "a descriptor alone holds nothing");
+        assert_eq!(held(0), (GRANULE as u64, 1), "a descriptor keeps it");
         ok!(cuMemImportFromShareableHandle(&raw mut imported, passed(), posix));
         assert_eq!(held(0), (GRANULE as u64, 1));
         // SAFETY: a structure of numbers and pointers.
         let mut found: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         ok!(cuMemGetAllocationPropertiesFromHandle(&raw mut found, imported));
         assert_eq!((found.requestedHandleTypes, found.location.r#type), (0, 1));
+        ok!(cuMemRelease(imported));
+        // SAFETY: nothing else uses the descriptor.
+        unsafe { libc::close(descriptor) };
+        assert_eq!(held(0), (0, 0), "the last descriptor is closed");
+        let imported = create_at(GRANULE, properties(CU_MEM_LOCATION_TYPE_DEVICE, 0, 1));
         let private = create(GRANULE);
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(out, private, posix, 0));
         let fabric = CU_MEM_HANDLE_TYPE_FABRIC;
         fails!(CUDA_ERROR_NOT_SUPPORTED, cuMemExportToShareableHandle(out, imported, fabric, 0));
         let no_memory = without_provenance_mut(0);
-        let out = &raw mut imported;
+        let mut none = 0;
+        let out = &raw mut none;
         fails!(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(out, no_memory, posix));
     });
 }

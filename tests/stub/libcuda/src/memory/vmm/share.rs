@@ -61,10 +61,12 @@ pub fn export(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let mut vmm = lock(&driver.vmm);
-    let Bytes::Own(file) = &vmm.held(handle)?.memory else {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    };
+    let physical = vmm.held(handle)?;
+    let Bytes::Own(file) = &physical.memory else { return Err(CUDA_ERROR_INVALID_VALUE) };
     let exported = file.export().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
+    if let Some(card) = physical.card {
+        driver.engine.export(card, [file.inode(), 0], file.descriptor());
+    }
     descriptor.cast().put(exported.into_raw_fd())
 }
 
