@@ -131,7 +131,6 @@ def test_imported_memory_is_limited_in_the_slice_that_imports_it(gpu, start):
     assert sum(accounted(owner.slice).values()) == 1536 * MIB == gpu.held() == gpu.peak()
 
 
-@pytest.mark.xfail(reason="the library charges each handle of imported memory")
 def test_memory_that_a_process_exports_to_itself_is_charged_once(gpu, start):
     script = start(gpu, GIB)
     script.do("create h 512M 0 fd", "reserve r 1G")

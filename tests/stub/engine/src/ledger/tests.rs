@@ -210,9 +210,8 @@ fn open_descriptors_keep_memory_for_its_exporter_while_it_lives() {
         let is_open = Arc::clone(&is_open);
         Probe::new(move || is_open.load(Relaxed))
     };
-    let held = |ledger: &Ledger| {
-        clients.map(|client| ledger.clients[client.0].holdings[0].requested.now)
-    };
+    let held =
+        |ledger: &Ledger| clients.map(|client| ledger.clients[client.0].holdings[0].requested.now);
     let object = [77, 0];
     assert_eq!(ledger.export(exporter, object, probe()), Err(NotHeld));
     ledger.hold(exporter, 0, object, 100).expect("room");
