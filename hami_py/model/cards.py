@@ -17,8 +17,8 @@ class DriverMemory:
 
     Attributes:
         context: bytes for each context of a process; None = unknown.
-        granule: requests of more than half of this many bytes take a multiple of it; None = unknown,
-            and requests are taken to take what they say.
+        granule: requests of more than half of this many bytes take a multiple of it; None =
+            unknown, and requests are taken to take what they say.
     """
 
     context: int | None = None

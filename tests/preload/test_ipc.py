@@ -1,4 +1,4 @@
-"""Memory that processes share by handles is charged once: to its owner, as long as anyone has it."""
+"""Memory that processes share by handles is charged once: to its owner, while anyone has it."""
 
 import pytest
 
