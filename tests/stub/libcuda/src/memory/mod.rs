@@ -220,11 +220,14 @@ fn find_at(driver: &Driver, space: usize, offset: u64) -> Option<Found> {
     Some(Found { base, bytes, area, owner: found.owner })
 }
 
-/// `cuMemGetAddressRange`
+/// `cuMemGetAddressRange`: not of virtual memory that nothing has access to.
 pub fn address_range(base: OutWide, size: OutWide, pointer: u64) -> Answer {
     let driver = driver()?;
     current()?;
     let (start, bytes) = if let Some(mapped) = driver.mapped.find(pointer) {
+        if mapped.access.all() == CU_MEM_ACCESS_FLAGS_PROT_NONE {
+            return Err(CUDA_ERROR_NOT_FOUND);
+        }
         (mapped.base, mapped.bytes)
     } else {
         let found = find(driver, pointer).ok_or(CUDA_ERROR_NOT_FOUND)?;

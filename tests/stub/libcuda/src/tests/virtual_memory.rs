@@ -314,7 +314,9 @@ fn a_mapped_pointer_has_attributes() {
             ok!(cuPointerGetAttribute(out, attribute, pointer + 3));
         }
         assert_eq!((context, ordinal, types, kind, allowed), (null_mut(), 0, 1, 2, 0));
+        fails!(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(null_mut(), null_mut(), pointer));
         allow(pointer, GRANULE);
+        ok!(cuMemGetAddressRange_v2(null_mut(), null_mut(), pointer));
         let (attribute, out) = attributes[4];
         ok!(cuPointerGetAttribute(out, attribute, pointer));
         assert_eq!(allowed, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
