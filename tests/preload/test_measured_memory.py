@@ -23,7 +23,7 @@ from support.stub import StubServer
 CONTEXT = 527 * MIB
 """Bytes that a context takes on the stub's H200."""
 
-LIMIT = GIB
+LIMIT = 2 * GIB
 
 GRANULE = 2 * MIB
 
@@ -140,3 +140,22 @@ def test_allocations_are_not_taken_for_the_driver_s_memory(node: Node, console: 
     assert highest == 0
     console.do("managed a 200M 1")
     assert node.measured() == 0
+
+
+def test_memory_that_its_owner_has_freed_is_not_measured_again(
+    node: Node,
+    console: Console,
+    program: Programs,
+    preload: Callable[..., dict[str, str]],
+    tmp_path: Path,
+) -> None:
+    """NVML counts it for the importer then, and the account for the owner."""
+    with Console(program("console"), preload(node.gpu, node.slice), node.slice) as owner:
+        owner.do("init", "device 0", "alloc a 64M", "ipc_handle a")
+        console.do(f"ipc_open b {owner.outputs.split()[-1]}")
+        owner.do("free a")
+        node.start()
+        console.do(f"module m {tmp_path / 'table.ptx'}")
+        until(lambda: node.measured() > 0, "it is not measured")
+        assert node.measured() == 34 * MIB
+        assert node.used() == 2 * CONTEXT + (64 + 34) * MIB

@@ -38,12 +38,12 @@ class Broken(Exception):
 class Setting:
     """What the cards of a slice take: the limits in bytes, and what a context takes.
 
-    `context` is 0 where the slice charges requests only.
+    `context` is 0 where the slice charges requests only; else granules are charged as well. With
+    `is_whole` all sizes are multiples of 512 bytes.
     """
 
     limits: tuple[int, int]
     context: int = 0
-    threads: int = 0
     is_whole: bool = True
 
 
@@ -297,7 +297,7 @@ class Execution:
         return self._rounded(bytes) if call in _LINEAR - {"managed"} else _units(bytes)
 
     def _rounded(self, bytes: int) -> int:
-        is_large = self._setting.context and bytes >= MIB
+        is_large = self._setting.context and bytes > MIB
         return _granules(bytes) if is_large else _units(bytes)
 
     # Ends.

@@ -12,7 +12,7 @@ use vgpu_driver::{process, real};
 use vgpu_slice::allocations::{self, Epoch, Owner};
 use vgpu_slice::green::Green;
 use vgpu_slice::mapped::EXTERNAL;
-use vgpu_slice::{Slice, charging, contexts, current, graphs, green, ipc, local_memory, pools};
+use vgpu_slice::{Slice, charging, context_limits, contexts, current, graphs, green, ipc, pools};
 
 pub(crate) unsafe fn create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
     // SAFETY: the program's own arguments.
@@ -51,7 +51,7 @@ pub(crate) unsafe fn create_v4(
 
 pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> Outcome {
     // SAFETY: the program's own arguments.
-    local_memory::set_limit(limit, value as u64, || unsafe { real::cuCtxSetLimit(limit, value) })
+    context_limits::set_limit(limit, value as u64, || unsafe { real::cuCtxSetLimit(limit, value) })
 }
 
 /// Creates a green context. It keeps the primary context of its device.
@@ -173,7 +173,7 @@ fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
             }
             EXTERNAL.context_ended(limited, Owner::context(context), before);
             ipc::context_ended(limited, Owner::context(context), before);
-            local_memory::context_ended(limited, context);
+            context_limits::context_ended(limited, context);
             contexts::ended(limited, context);
         }
     });

@@ -11,7 +11,7 @@
 //! last reference while another thread takes one, the context is charged exactly while it exists.
 //! Other contexts are charged one by one.
 //!
-//! What a program adds by raising limits of a context is in [`crate::local_memory`]. The memory of
+//! What a program adds by raising limits of a context is in [`crate::context_limits`]. The memory of
 //! modules is not charged here.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

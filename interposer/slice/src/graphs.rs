@@ -30,8 +30,8 @@ use vgpu_driver::{location, process};
 use crate::cards::{self, MAX_DEVICES};
 use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
-use crate::measured::{Charge, Measured};
 use crate::pools;
+use crate::reported::{Charge, Reported};
 use crate::table::{Entry, Full, Table, Then};
 
 /// How many executable graphs with allocation nodes this process has. The wrappers of graph launches
@@ -126,7 +126,7 @@ impl Pool {
 /// The graph memory of a device, as the driver reports it.
 struct Reserved(CUdevice);
 
-impl Measured for Reserved {
+impl Reported for Reserved {
     fn reserved(&self) -> Option<u64> {
         let mut bytes: cuuint64_t = 0;
         let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;

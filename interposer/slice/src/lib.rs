@@ -14,8 +14,8 @@
 //! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
 //! | [`charging`] | allocating and freeing under the limit |
 //! | [`mapped`], [`descriptors`], [`imports`], [`ipc`] | memory with handles and mappings; memory of several processes |
-//! | [`measured`], [`graphs`] | memory whose size only the driver tells |
-//! | [`contexts`], [`local_memory`], [`green`] | the driver's own memory for contexts, and for raised limits |
+//! | [`reported`], [`graphs`] | memory whose size only the driver tells |
+//! | [`contexts`], [`context_limits`], [`green`] | the driver's own memory for contexts, and for raised limits |
 //! | [`seat`] | the account and the grants of one card, as the compute layer uses them |
 
 // A panic here would be a panic in the user's program.
@@ -25,6 +25,7 @@
 pub mod allocations;
 pub mod cards;
 pub mod charging;
+pub mod context_limits;
 pub mod contexts;
 mod current;
 mod departure;
@@ -36,10 +37,9 @@ mod imports;
 pub mod ipc;
 mod layer;
 mod limited;
-pub mod local_memory;
 pub mod mapped;
-mod measured;
 pub mod pools;
+mod reported;
 mod seat;
 mod settings;
 pub mod table;

@@ -132,12 +132,14 @@ impl Account {
         }
     }
 
-    /// What the process in a slot holds of a card, for a comparison with what is measured outside.
+    /// What the process in a slot holds of a card, for a comparison with what is measured outside:
+    /// its charges, and what it has imported and its owners have freed.
     pub fn holding(&self, slot: usize, card: usize) -> Holding {
         let record = &self.layout().records[slot];
         let releases = record.releases_done.load(Ordering::SeqCst);
         let driver = self.compute(slot, card).driver_memory.load(Ordering::Relaxed);
-        Holding { bytes: self.held_in(slot, card), driver_memory: driver, releases }
+        let imported = self.units_kept_by(slot, card) * UNIT;
+        Holding { bytes: self.held_in(slot, card) + imported, driver_memory: driver, releases }
     }
 
     /// When the process in a slot joined, in nanoseconds of `CLOCK_MONOTONIC`. The next process in

@@ -232,6 +232,8 @@ impl Slice {
                         let holding = self.account.holding(slot, row);
                         measure.update(sweep, &life.process, &card.uuid, holding)
                     }
+                    // Importers may keep its slot for longer than the driver keeps its memory.
+                    Some(_) if sweep.memory_of(&life.process, &card.uuid).is_none() => 0,
                     Some(_) => measure.excess(),
                 };
                 *sum = sum.saturating_add(excess);

@@ -23,7 +23,7 @@ use super::attributes::{attribute, current_of, default_of};
 use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
 use crate::cards;
 use crate::limited::{Card, Limited};
-use crate::measured::{Charge, Measured};
+use crate::reported::{Charge, Reported};
 
 /// Whether any pool was ever charged.
 static ANY_CHARGED: AtomicBool = AtomicBool::new(false);
@@ -88,7 +88,7 @@ pub trait Request {
     fn undo(&self) -> bool;
 }
 
-impl Measured for Pool {
+impl Reported for Pool {
     fn reserved(&self) -> Option<u64> {
         attribute(self.handle(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }

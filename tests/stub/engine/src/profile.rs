@@ -278,7 +278,7 @@ mod tests {
     fn only_large_allocations_of_a_coarse_card_are_rounded_up() {
         let (exact, coarse) = (Profile::load("h200"), Profile::load("h200-coarse"));
         let (exact, coarse) = (exact.expect("profile"), coarse.expect("profile"));
-        for (bytes, more) in [(1, 0), (MIB - 1, 0), (MIB, MIB), (2 * MIB, 0), (3 * MIB, MIB)] {
+        for (bytes, more) in [(1, 0), (MIB, 0), (MIB + 1, MIB - 1), (2 * MIB, 0), (3 * MIB, MIB)] {
             assert_eq!((exact.rounding(bytes), coarse.rounding(bytes)), (0, more), "{bytes}");
         }
         assert_eq!(coarse.rounding(u64::MAX), 0, "no card has so many");

@@ -127,14 +127,15 @@ fn rounding_is_in_use_and_not_requested() {
     let mut ledger = Ledger::new(&profile::cards("h200-coarse").expect("cards"));
     let capacity = ledger.cards[0].capacity;
     let client = ledger.attach(1, "");
-    let sizes = [MIB - 1, MIB, 2 * MIB, 3 * MIB];
+    let sizes = [MIB, MIB + 1, 2 * MIB, 3 * MIB];
     for bytes in sizes {
         ledger.charge(client, 0, Kind::Requested, bytes).expect("room");
     }
     let Holding { requested, held, rounding, occupied, .. } = ledger.groups[0].holdings[0];
     let sum: u64 = sizes.iter().sum();
-    assert_eq!((requested.now, held.now, rounding.now), (sum, sum, 2 * MIB));
-    assert_eq!((ledger.used(0), occupied.now), (sum + 2 * MIB, sum + 2 * MIB));
+    let beyond = 2 * MIB - 1;
+    assert_eq!((requested.now, held.now, rounding.now), (sum, sum, beyond));
+    assert_eq!((ledger.used(0), occupied.now), (sum + beyond, sum + beyond));
     for bytes in sizes {
         ledger.release(client, 0, Kind::Requested, bytes).expect("held");
     }

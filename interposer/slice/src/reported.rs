@@ -9,7 +9,7 @@ use vgpu_driver::real::Outcome;
 use crate::limited::{Card, Limited};
 
 /// Such memory.
-pub(crate) trait Measured {
+pub(crate) trait Reported {
     /// The bytes that it has of its card now; `None` if the driver does not report it.
     fn reserved(&self) -> Option<u64>;
     /// Returns to the card what it does not use.
@@ -36,7 +36,7 @@ impl Charge {
     /// first, also of others by `make_room`; this may also lower `wanted`.
     pub fn raise(
         &mut self,
-        of: &impl Measured,
+        of: &impl Reported,
         limited: &'static Limited,
         card: &Card,
         wanted: impl Fn() -> u64,
@@ -64,7 +64,7 @@ impl Charge {
 
     /// Sets the charge to what the memory has of its card. Returns false if that is more than can be
     /// charged; the charge is then unchanged.
-    pub fn follow(&mut self, of: &impl Measured, limited: &Limited, card: &Card) -> bool {
+    pub fn follow(&mut self, of: &impl Reported, limited: &Limited, card: &Card) -> bool {
         of.reserved().is_none_or(|reserved| self.set(limited, card, reserved))
     }
 
@@ -89,7 +89,7 @@ impl Charge {
     }
 
     /// Returns unused memory to the card.
-    pub fn shrink(&mut self, of: &impl Measured, limited: &Limited, card: &Card) {
+    pub fn shrink(&mut self, of: &impl Reported, limited: &Limited, card: &Card) {
         of.trim();
         self.follow(of, limited, card);
     }
