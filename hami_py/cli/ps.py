@@ -31,7 +31,7 @@ Show = Callable[[Sequence[SliceInfo]], None]
 def ps(processes: bool, as_json: bool, watch: float | None) -> None:
     """List your slices, their limits and usage.
 
-    USED includes DRIVER: what the driver has taken for contexts of the slice's processes.
+    USED includes DRIVER: what the driver has taken beyond the programs' requests.
 
     GPU TIME is engine time: how long the card ran the slice's kernels. It is measured while shares
     are in force. With --watch, the percentage is the part of the card's time since the last line.

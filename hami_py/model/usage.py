@@ -24,7 +24,7 @@ class ProcessUsage:
     Attributes:
         pid: in the process's own PID namespace.
         alive: False = it has ended and its bytes are not released yet.
-        memory_used: bytes, with the driver's own for its contexts.
+        memory_used: bytes, with ``driver_memory``.
         refusals: number of its requests that were refused because of the limit.
         engine_time: seconds in which the card's compute engine ran its kernels.
         throttled: seconds of wall time in which its launches had to wait.

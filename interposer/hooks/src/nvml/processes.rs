@@ -3,9 +3,10 @@
 //!
 //! NVML lists every process of the machine, with the memory of its context. The slice's account has
 //! its own processes by pid, with the bytes that each was charged, and they add up to the `used` of
-//! [`super::memory`]. So NVML decides which processes are on the card, and the account decides
-//! which of them are shown. A process that has joined the slice is shown with 0 bytes until it
-//! holds some.
+//! [`super::memory`]. `used` can be more: by measured memory, and by memory that belongs to no
+//! living process. So NVML decides which processes are on the card, and the account decides which
+//! of them are shown. A process that has joined the slice is shown with 0 bytes until it holds
+//! some.
 //!
 //! Pids are those of this PID namespace. If NVML uses the host's pids (old drivers, and partly
 //! newer ones, for programs in containers), a list is empty; it never shows a process of another
