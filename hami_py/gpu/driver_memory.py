@@ -6,10 +6,10 @@ of the slice. The driver does not report the sizes in advance, so the code that 
 takes them from here.
 
 The figure of the H200 is measured with driver 580: "cuInit" and "primary context" in
-docs/results/gpu-memory.md, rounded up. The others are estimates. They hold for local memory and
-printf buffers of the usual size. ``make bench-gpu`` measures the card and the driver of a machine
-("cuInit", "primary context", "cuMemAlloc"). On a card that is not listed nothing is charged beyond
-the requests, unless ``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set figures.
+docs/results/gpu-memory.md, rounded up. The others are estimates. All figures are for the
+default stack, heap and printf limits. ``make bench-gpu`` measures the card and the driver of a
+machine ("cuInit", "primary context", "cuMemAlloc"). On a card that is not listed nothing is charged
+beyond the requests, unless ``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set figures.
 """
 
 from collections.abc import Mapping

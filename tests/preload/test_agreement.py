@@ -1,4 +1,4 @@
-"""While a program holds memory of any kind, everybody who asks gets the same numbers.
+"""While a program holds memory of any kind, every query returns the same numbers.
 
 cuMemGetInfo in the program, NVML in both versions, and `hami_py.usage()` in another process of the
 slice: total = min(limit, card), and used is the slice's own use, which the ledger knows.

@@ -1,6 +1,6 @@
 """Pitched and managed memory is charged to the byte, host memory not at all.
 
-What a program holds is the ledger's word; that our account says the same is what is tested.
+The ledger says what a program holds. These tests check that the account says the same.
 """
 
 import contextlib

@@ -5,8 +5,8 @@ call: `A alloc a1 4M`, `B on t free a1`, `B killed`. `@A:h1` stands for the desc
 `A export h1` has returned. A command whose descriptor does not exist is left out, so that any part
 of a program is a program.
 
-The generator only knows which objects may exist, so that most calls are valid. What they hold is
-the ledger's word.
+The generator only knows which objects may exist, so that most calls are valid. The ledger says what
+they hold.
 """
 
 import random

@@ -19,9 +19,10 @@
 //!    function. A program that is linked to the driver finds the wrapper by itself.
 //! 2. [`boundary`]: each row of the hook table becomes a wrapper that lets no panic out. A
 //!    [`launch`] is a [`jump`] instead, which most often goes straight to the driver.
-//! 3. The body, a short function per symbol: [`init`], [`memory`], [`stream_ordered`], [`context`],
-//!    [`info`], [`synchronize`], [`capture`], [`nvml`]. It reads the program's arguments and calls
-//!    an operation of `vgpu_slice` or `vgpu_compute`.
+//! 3. The body, a short function per symbol: [`init`], [`memory`], [`arrays`], [`virtual_memory`],
+//!    [`external`], [`ipc`], [`stream_ordered`], [`graphs`], [`context`], [`info`], [`synchronize`],
+//!    [`capture`], [`nvml`]. [`form`] has the two forms of calls that name a stream. A body reads the
+//!    program's arguments and calls an operation of `vgpu_slice` or `vgpu_compute`.
 //! 4. The operation calls the driver through [`vgpu_driver::real`].
 //!
 //! The rule for every body: call the driver with the program's own arguments, and change only what

@@ -8,7 +8,9 @@
 //!
 //! Of memory that processes share by descriptors, the one that has created it is charged. The account
 //! lists it by a number, with which its descriptors are marked ([`descriptors`]). If the account does
-//! not list it, because its owner is not in this slice, the importer is charged when it maps it.
+//! not list it, because its owner is not in this slice, the importer is charged when it maps it. If
+//! the owner has died, and no other process has imported the memory, the importer is charged at the
+//! import.
 //!
 //! Bookkeeping comes before the driver's call, and is undone if the call fails: once the driver has
 //! freed memory, another thread may get the same handle or address for new memory.

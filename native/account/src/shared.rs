@@ -6,9 +6,9 @@
 //!
 //! Each exported allocation has an entry with a bit for each importer. There is no lock. The owner
 //! first marks the entry as freed and then looks for importers; an importer first sets its bit and
-//! then looks whether the entry is freed. So one of the two sees the other. Who clears the last bit
-//! of a freed entry releases the owner's units. If a process is killed in between, the units stay
-//! charged until the owner's slot is cleared.
+//! then looks whether the entry is freed. So one of the two sees the other. The process that
+//! clears the last bit of a freed entry releases the owner's units. If a process is killed in
+//! between, the units stay charged until the owner's slot is cleared.
 //!
 //! Memory that was exported by a descriptor is also kept by every open copy of the descriptor. Only
 //! the caller can see these. So its entries stay until [`Account::release_closed`].

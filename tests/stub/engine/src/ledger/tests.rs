@@ -120,7 +120,7 @@ fn a_pool_takes_the_smaller_room_when_the_larger_does_not_fit() {
     assert_eq!(ledger.charge_pool(client, 0, [0, 0], 43), Ok(Some(0)));
 }
 
-/// On a card that rounds up to 2 MiB, from 1 MiB on.
+/// On a card that rounds up to 2 MiB, above 1 MiB.
 #[test]
 fn rounding_is_in_use_and_not_requested() {
     const MIB: u64 = 1 << 20;
