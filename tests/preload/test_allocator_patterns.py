@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from support.console import OUT_OF_MEMORY, SUCCESS
-from support.memory_use import accounted, agreed, held, wait_for_use
+from support.memory_use import accounted, agreed, held, see_closed_descriptors, wait_for_use
 from support.running import Started
 from support.slices import GIB, MIB
 from support.traces import value
@@ -301,8 +301,7 @@ def test_shared_buffers_whose_descriptor_stays_open_are_charged_as_long(two_card
         for script, end in order:
             accounted_at_least(two_cards, exporter.slice, card)
             script.do(f"close_fd {fd}" if end == "close_fd" else end)
-        # The exporter sees that the descriptor is closed when it next creates memory.
-        exporter.do(f"create x 2M {card}", "release x")
+        see_closed_descriptors(exporter, card)
         assert agreed(two_cards, exporter.slice, card) == 0, order
         for script in peers:
             script.do(f"unreserve r {BUFFER}")

@@ -8,7 +8,7 @@ import pytest
 from support import slices
 from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.memory_rules import Execution, Setting, execute
-from support.memory_use import accounted, agreed
+from support.memory_use import accounted, agreed, see_closed_descriptors
 from support.random_memory import Generator, shrink
 from support.slices import GIB, KIB, MIB
 from support.tiers import amount
@@ -148,11 +148,10 @@ def test_each_descriptor_keeps_memory_charged(pair, last):
     script.do("release h")
     charged = []
     for descriptor in sorted(descriptors, key=lambda it: it == descriptors[last]):
-        # A look at the descriptors, which more memory brings about.
-        script.do("create i 2M", "release i")
+        see_closed_descriptors(script)
         charged.append(sum(accounted(script.slice).values()))
         script.do(f"close_fd {descriptor.split()[1]}")
-    script.do("create i 2M", "release i")
+    see_closed_descriptors(script)
     assert charged == [512 * MIB] * 2
     assert agreed(gpu, script.slice) == 0
 

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from support.console import Console
 from support.stub import StubServer
 
 #: Seconds until the memory of ended processes must be released; the grace time is only 750 ms.
@@ -35,6 +36,12 @@ def held(gpu: StubServer, card: int = 0) -> dict[int, int]:
         if bytes:
             total[process["pid"]] = total.get(process["pid"], 0) + bytes
     return total
+
+
+def see_closed_descriptors(script: Console, card: int = 0) -> None:
+    """Make the library look which descriptors are closed. It does at most every 10 ms."""
+    time.sleep(0.02)
+    script.do(f"create z 2M {card}", "release z")
 
 
 def agreed(gpu: StubServer, slice: Path | str, card: int = 0) -> int:

@@ -5,7 +5,7 @@
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
 use vgpu_driver::real;
-use vgpu_slice::{Slice, cards, charging, current, descriptors};
+use vgpu_slice::{Slice, cards, charging, current};
 
 pub(crate) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the program's own arguments.
@@ -75,7 +75,6 @@ unsafe fn lower<T: Size>(value: *mut T, bytes: u64) {
 unsafe fn lower_current<T: Size>(free: *mut T, total: *mut T) {
     let Slice::Limited(limited) = current() else { return };
     let Some(card) = charging::current_card(limited) else { return };
-    descriptors::refresh(limited);
     // SAFETY: as the caller's.
     unsafe {
         lower(free, limited.left(card));

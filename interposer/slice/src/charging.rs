@@ -16,7 +16,7 @@ use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
 use crate::pools;
 use crate::table::Full;
-use crate::{descriptors, green, ipc};
+use crate::{green, ipc};
 
 /// How much of the card the driver takes for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,14 +132,8 @@ pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outc
     if limited.try_charge(card, bytes) {
         return Ok(());
     }
-    make_room(limited, card);
-    if limited.charge(card, bytes) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
-}
-
-#[cold]
-fn make_room(limited: &'static Limited, card: &Card) {
-    descriptors::release_closed(limited);
     pools::trim(limited, card, None);
+    if limited.charge(card, bytes) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
 /// Remembers memory that is charged already.

@@ -7,16 +7,23 @@
 //! bytes. The lock is a read lock, because the descriptors of one memory have the same position.
 
 use std::fs;
+use std::io::Read;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::limited::Limited;
 
 /// The numbers that are used, in the account and as positions.
 const LEAST: u64 = 1 << 62;
 
-/// Whether descriptors may keep memory that this process has released.
-static ANY_KEPT: AtomicBool = AtomicBool::new(false);
+/// How often queries look which descriptors are open.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// When they have looked last: milliseconds since `START`, from 1 on.
+static REFRESHED_AT: AtomicU64 = AtomicU64::new(0);
 
 /// A new number for the account.
 pub(crate) fn new_id() -> Option<u64> {
@@ -26,8 +33,11 @@ pub(crate) fn new_id() -> Option<u64> {
     (read == 8).then(|| u64::from_ne_bytes(bytes) >> 2 | LEAST)
 }
 
-/// Marks a descriptor. Returns whether that is possible.
+/// Marks a descriptor. Returns whether that is possible, and whether the library would see its end.
 pub(crate) fn mark(descriptor: RawFd, id: u64) -> bool {
+    if fs::File::open(LOCKS).is_err() {
+        return false;
+    }
     // SAFETY: zero bytes are a valid value of this structure of numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_RDLCK as i16;
@@ -44,10 +54,40 @@ pub fn id_of(descriptor: RawFd) -> Option<u64> {
     information.lines().filter_map(|line| line.strip_prefix("lock:")).find_map(id_in)
 }
 
+/// The kernel's list of locks.
+const LOCKS: &str = "/proc/locks";
+
 /// The numbers of all marked descriptors that are open anywhere on the machine.
 fn open() -> Option<Vec<u64>> {
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    Some(locks.lines().filter_map(id_in).collect())
+    let (mut found, mut is_whole) = read_locks()?;
+    // A list that is read in parts can lack an entry, because others change it meanwhile. One that is
+    // open is in another reading, as a rule.
+    for _ in 0..3 {
+        if is_whole {
+            break;
+        }
+        let (more, is_now_whole) = read_locks()?;
+        found.extend(more);
+        is_whole = is_now_whole;
+    }
+    Some(found)
+}
+
+/// The numbers in the kernel's list, and whether it was read in one part.
+fn read_locks() -> Option<(Vec<u64>, bool)> {
+    let mut file = fs::File::open(LOCKS).ok()?;
+    let mut text = vec![0_u8; 1 << 20];
+    let (mut length, mut parts) = (0, 0);
+    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        let read = file.read(rest).ok()?;
+        if read == 0 {
+            break;
+        }
+        length += read;
+        parts += 1;
+    }
+    text.truncate(length);
+    Some((String::from_utf8_lossy(&text).lines().filter_map(id_in).collect(), parts <= 1))
 }
 
 /// The number in a line of the kernel's list, such as
@@ -62,15 +102,27 @@ fn id_in(line: &str) -> Option<u64> {
     }
 }
 
-/// Uncharges memory that only descriptors kept, if all of them are closed.
-pub fn release_closed(limited: &Limited) {
-    ANY_KEPT.store(limited.release_closed(open), Ordering::Relaxed);
+/// Uncharges memory that only descriptors kept that are closed now. Returns whether there was any.
+pub(crate) fn release_closed(limited: &Limited) -> bool {
+    limited.release_closed(open)
 }
 
-/// As [`release_closed`], if this process knows of such memory.
+/// As [`release_closed`], at most every [`INTERVAL`]: the kernel takes milliseconds for its list.
 #[inline]
-pub fn refresh(limited: &Limited) {
-    if ANY_KEPT.load(Ordering::Relaxed) {
+pub(crate) fn refresh(limited: &Limited) {
+    if limited.may_be_kept_by_descriptors() {
+        refresh_now_and_then(limited);
+    }
+}
+
+#[cold]
+fn refresh_now_and_then(limited: &Limited) {
+    let now = LazyLock::force(&START).elapsed().as_millis() as u64 + 1;
+    let last = REFRESHED_AT.load(Ordering::Relaxed);
+    let is_due = last == 0 || now.saturating_sub(last) >= INTERVAL.as_millis() as u64;
+    if is_due
+        && REFRESHED_AT.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    {
         release_closed(limited);
     }
 }

@@ -17,7 +17,7 @@ use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
 use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
 use crate::table::{Entry, Full, Table, Then};
-use crate::{cards, charging, green};
+use crate::{cards, charging, green, imports};
 
 /// What this process has exported.
 static EXPORTED: Table<Exported> = Table::new();
@@ -167,7 +167,7 @@ pub fn open(
 /// Charges imported memory, if nobody else in the slice is charged.
 fn charge(limited: &'static Limited, imported: Imported) -> Outcome<Imported> {
     let Some(card) = cards::of_device(limited, imported.device) else { return Ok(imported) };
-    if limited.import(card, imported.id) == Import::Charged {
+    if imports::open(limited, card, imported.id)? == Import::Charged {
         return Ok(imported);
     }
     let bytes = range_of(imported.pointer).map_or(0, |(_, bytes)| bytes);
@@ -209,7 +209,7 @@ pub fn close(pointer: CUdeviceptr, call: impl FnOnce() -> CUresult) -> Outcome {
 fn end(limited: &Limited, imported: &Imported) {
     let Some(card) = cards::of_device(limited, imported.device) else { return };
     if imported.bytes == 0 {
-        limited.close_import(card, imported.id);
+        imports::close(limited, card, imported.id);
     } else {
         limited.uncharge(card, imported.bytes);
     }

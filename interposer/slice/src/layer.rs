@@ -222,6 +222,12 @@ impl Layer {
         self.member().map_or(Import::Unknown, |member| member.import(key))
     }
 
+    /// Whether descriptors may be all that keeps some memory.
+    #[inline]
+    pub(crate) fn may_be_kept_by_descriptors(&self) -> bool {
+        self.account.may_be_kept_by_descriptors()
+    }
+
     /// Uncharges what only descriptors kept; see [`Account::release_closed`].
     pub(crate) fn release_closed(&self, open: impl FnOnce() -> Option<Vec<u64>>) -> bool {
         self.member().is_some_and(|member| member.account().release_closed(open))

@@ -8,6 +8,7 @@ use hami_account::{Import, Living};
 use hami_limits::{NO_LIMIT, Row, VariableShare, Variables};
 use vgpu_driver::report::Once;
 
+use crate::descriptors;
 use crate::layer::{Layer, Requester};
 use crate::seat::Seat;
 
@@ -175,7 +176,14 @@ impl Limited {
     /// charged, and then charged from the inside out.
     #[inline]
     pub fn charge(&self, card: &Card, bytes: u64) -> bool {
+        if self.charge_layers(card, bytes, Requester::Library) {
+            return true;
+        }
+        descriptors::release_closed(self);
+        // While it waits, it may find that importers of such memory have died.
         self.charge_layers(card, bytes, Requester::Program)
+            || descriptors::release_closed(self)
+                && self.charge_layers(card, bytes, Requester::Program)
     }
 
     /// As [`Self::charge`], but the program does not see a refusal, so it is not counted.
@@ -274,14 +282,20 @@ impl Limited {
         import
     }
 
+    /// Whether descriptors may be all that keeps some memory.
+    #[inline]
+    pub(crate) fn may_be_kept_by_descriptors(&self) -> bool {
+        self.layers.iter().any(Layer::may_be_kept_by_descriptors)
+    }
+
     /// Uncharges in every layer what only descriptors kept that are closed now. `open` returns the
-    /// numbers of those that are open. Returns whether descriptors keep any memory.
+    /// numbers of those that are open. Returns whether there was any.
     pub(crate) fn release_closed(&self, open: impl Fn() -> Option<Vec<u64>>) -> bool {
-        let mut is_any_kept = false;
+        let mut is_any_released = false;
         for layer in &self.layers {
-            is_any_kept |= layer.release_closed(&open);
+            is_any_released |= layer.release_closed(&open);
         }
-        is_any_kept
+        is_any_released
     }
 
     /// Undoes [`Self::import`].
@@ -324,6 +338,7 @@ impl Limited {
 
     /// The bytes that may still be charged: the least over all layers.
     pub fn left(&self, card: &Card) -> u64 {
+        descriptors::refresh(self);
         self.least(card, |index, layer, row| {
             layer.reap();
             self.limit_at(card, index, row).saturating_sub(layer.used(row))

@@ -16,10 +16,11 @@
 //! freed memory, another thread may get the same handle or address for new memory.
 
 use std::os::fd::RawFd;
+use std::sync::Mutex;
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUexternalMemory, CUresult};
 use hami_account::Import;
-use vgpu_driver::guard::guard;
+use vgpu_driver::guard::{guard, lock};
 use vgpu_driver::process;
 use vgpu_driver::real::{self, Outcome, check};
 
@@ -218,11 +219,17 @@ impl MappedKind {
 
     /// Notes a descriptor that the driver has returned for the memory behind a handle.
     pub fn exported(&self, handle: u64, descriptor: RawFd) {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let Some(limited) = limited() else { return };
+        let _one_at_a_time = lock(&ONE_AT_A_TIME);
         let Some((object, _)) = self.objects.change(handle, |_| Then::Keep) else { return };
         let Some(card) = cards::of_device(limited, object.device) else { return };
         if object.id != 0 {
             descriptors::mark(descriptor, object.id);
+            return;
+        }
+        if object.is_imported {
+            // Its size is not known.
             return;
         }
         // Without a mark, each importer is charged.
@@ -377,6 +384,9 @@ impl MappedKind {
     fn take_mappings(&self, address: u64, size: u64) -> Vec<Mapping> {
         let mut taken = Vec::new();
         let end = address.saturating_add(size);
+        if size / LEAST_MAPPING > self.mappings.len() as u64 {
+            return self.mappings.remove_all(|it| (address..end).contains(&it.address));
+        }
         let mut next = address;
         while next < end && !self.mappings.is_empty() {
             let step = match self.mappings.remove(next) {

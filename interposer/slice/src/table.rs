@@ -69,6 +69,11 @@ impl<E: Entry> Table<E> {
         self.live.load(Ordering::Relaxed) == 0
     }
 
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
     /// Remembers an entry. Returns the one that had the same key, if any.
     pub fn insert(&self, entry: E) -> Result<Option<E>, Full> {
         let replaced = self.shard(entry.key()).insert(entry)?;

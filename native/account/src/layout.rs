@@ -12,7 +12,7 @@ pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 pub const UNIT: u64 = 512;
 
 /// The most shared allocations of a slice; the memory of others is charged to each process.
-pub(crate) const SHARED: usize = 512;
+pub(crate) const SHARED: usize = 4096;
 
 pub(crate) const SIZE: usize = size_of::<Layout>();
 /// The previous format has no shared allocations.
@@ -53,6 +53,10 @@ pub(crate) struct Header {
     /// Per card, the bytes that the driver holds for the processes beyond what they are charged, as
     /// the coordinator has measured it.
     pub measured: Line<[AtomicU64; CARDS]>,
+    /// How many entries of `Layout::shared` were ever used.
+    pub shared_high: AtomicU32,
+    /// Not 0 if descriptors may be all that keeps some memory.
+    pub any_kept: AtomicU32,
 }
 
 /// The part of the header that never changes. It is checked by `pread`, never in the mapping.
@@ -153,7 +157,7 @@ pub(crate) const FREED: u32 = 2;
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
 
-const _: () = assert!(PREVIOUS_SIZE == 364_544 && SIZE == 397_312);
+const _: () = assert!(PREVIOUS_SIZE == 364_544 && SIZE == 626_688);
 const _: () = assert!(size_of::<Shared>() == 64);
 const _: () = assert!(offset_of!(Layout, words) == 4096);
 const _: () = assert!(offset_of!(Layout, records) == 36_864);
@@ -165,6 +169,7 @@ const _: () = assert!(offset_of!(Header, departed) == 256);
 const _: () = assert!(offset_of!(Header, wake) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);
 const _: () = assert!(offset_of!(Header, measured) == 896);
+const _: () = assert!(offset_of!(Header, shared_high) == 1024);
 const _: () = assert!(offset_of!(Record, reaping) == 48);
 const _: () = assert!(offset_of!(Record, counters) == 64);
 const _: () = assert!(size_of::<ComputeWords>() == 64);

@@ -98,10 +98,12 @@
 //!    896  measured: [u64; 16]       bytes that the driver holds for the processes beyond the
 //!                                   committed units; the coordinator writes it. Zero in the
 //!                                   previous format
+//!   1024  shared_high: u32           how many entries of `shared` were ever used, and
+//!         any_kept: u32              whether descriptors may be all that keeps some memory
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
-//! 364544  shared: 512 of 64 bytes   exported allocations; not in the previous format
+//! 364544  shared: 4096 of 64 bytes  exported allocations; not in the previous format
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)

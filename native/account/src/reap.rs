@@ -108,7 +108,7 @@ impl Account {
         // From here on, the words of this slot prove no refusal (`Member::committed_at_once`).
         record.releases_begun.fetch_add(1, Ordering::SeqCst);
         let cleared = self.lower_words(slot, |card, word| {
-            word.with_committed_at_most(self.imported_units(slot, card))
+            word.with_committed_at_most(self.imported_units(slot, card, &[false; SLOTS]))
         });
         if self.words_of(slot).any(|word| word.load(Ordering::SeqCst) != 0) {
             // Importers keep some of its memory, and with it the slot. The words count again. Nothing
@@ -215,14 +215,15 @@ impl Member<'_> {
         let account = self.account();
         let importers = account.importers();
         let dead = account.find_dead(|slot| holds(slot) != 0 || importers.contains(slot));
-        let dead = (0..SLOTS).filter(|slot| dead[*slot]);
-        dead.map(|slot| {
-            self.reap(slot);
-            let kept_by_others = account.imported_units(slot, card);
-            let kept = Word(holds(slot)).committed().saturating_sub(kept_by_others);
-            kept + account.units_kept_by(slot, card)
-        })
-        .sum()
+        let reaped = (0..SLOTS).filter(|slot| dead[*slot]);
+        reaped
+            .map(|slot| {
+                self.reap(slot);
+                let kept_by_others = account.imported_units(slot, card, &dead);
+                let kept = Word(holds(slot)).committed().saturating_sub(kept_by_others);
+                kept + account.units_kept_by(slot, card)
+            })
+            .sum()
     }
 
     /// Reaps one slot, if its process is dead. Does nothing if another thread of this process reaps

@@ -58,6 +58,11 @@ impl Shared {
         self.importers.iter().any(|bits| bits.load(SeqCst) != 0)
     }
 
+    fn has_importer(&self, slot: usize) -> bool {
+        let bits = self.importers.get(slot / 64);
+        bits.is_some_and(|bits| bits.load(SeqCst) & 1 << (slot % 64) != 0)
+    }
+
     /// Clears the bit of an importer. Returns whether it was set.
     fn clear_importer(&self, slot: usize) -> bool {
         let Some(bits) = self.importers.get(slot / 64) else { return false };
@@ -74,9 +79,23 @@ impl Shared {
 impl Account {
     fn shared_entries(&self) -> &[Shared] {
         match self.format() {
-            Format::Current => &self.layout().shared,
+            Format::Current => {
+                let high = self.layout().header.shared_high.load(SeqCst) as usize;
+                self.layout().shared.get(..high).unwrap_or(&self.layout().shared)
+            }
             Format::Previous => &[],
         }
+    }
+
+    /// Takes a free entry, the first one: the others' pages are never touched.
+    fn take_shared_entry(&self, key: u64) -> Option<&Shared> {
+        if self.format() != Format::Current {
+            return None;
+        }
+        let is_free = |entry: &Shared| entry.key.compare_exchange(0, key, SeqCst, SeqCst).is_ok();
+        let index = self.layout().shared.iter().position(is_free)?;
+        self.layout().header.shared_high.fetch_max(index as u32 + 1, SeqCst);
+        self.layout().shared.get(index)
     }
 
     fn shared_entry(&self, key: u64) -> Option<&Shared> {
@@ -88,7 +107,12 @@ impl Account {
     /// the owner has freed it.
     fn end_import(&self, entry: &Shared, slot: usize) {
         let is_last = entry.clear_importer(slot) && !entry.has_importers();
-        if is_last && !is_of_descriptor(entry.key.load(SeqCst)) {
+        if !is_last {
+            return;
+        }
+        if is_of_descriptor(entry.key.load(SeqCst)) {
+            self.note_kept();
+        } else {
             self.release_freed(entry);
         }
     }
@@ -121,27 +145,48 @@ impl Account {
     }
 
     /// Releases memory that only descriptors kept, and of which no descriptor is open. `open` returns
-    /// the keys of those that are. Returns whether descriptors keep any memory.
+    /// the keys of those that are. Returns whether it has released any.
     pub fn release_closed(&self, open: impl FnOnce() -> Option<Vec<u64>>) -> bool {
+        if !self.may_be_kept_by_descriptors() {
+            return false;
+        }
+        let any_kept = &self.layout().header.any_kept;
+        any_kept.store(0, SeqCst);
         let is_kept = |entry: &&Shared| {
             let key = entry.key.load(SeqCst);
-            key != 0 && is_of_descriptor(key) && entry.state.load(SeqCst) == FREED
+            let is_freed = entry.state.load(SeqCst) == FREED;
+            key != 0 && is_of_descriptor(key) && is_freed && !entry.has_importers()
         };
         let mut kept = self.shared_entries().iter().filter(is_kept).peekable();
         if kept.peek().is_none() {
             return false;
         }
-        // A process has imported the memory before it closes its descriptor.
-        let Some(open) = open() else { return true };
-        let mut any_is_left = false;
+        let open = open();
+        let mut any_is_released = false;
         for entry in kept {
-            if open.contains(&entry.key.load(SeqCst)) || entry.has_importers() {
-                any_is_left = true;
-            } else {
+            // A process has imported the memory before it closes its descriptor: so the importers
+            // are looked up after the descriptors.
+            let is_closed =
+                open.as_ref().is_some_and(|open| !open.contains(&entry.key.load(SeqCst)));
+            if is_closed && !entry.has_importers() {
                 self.release_freed(entry);
+                any_is_released = true;
+            } else {
+                any_kept.store(1, SeqCst);
             }
         }
-        any_is_left
+        any_is_released
+    }
+
+    /// Whether [`Self::release_closed`] may release anything.
+    #[inline]
+    pub fn may_be_kept_by_descriptors(&self) -> bool {
+        self.format() == Format::Current && self.layout().header.any_kept.load(SeqCst) != 0
+    }
+
+    /// An entry of a descriptor was freed, or has lost its last importer.
+    fn note_kept(&self) {
+        self.layout().header.any_kept.store(1, SeqCst);
     }
 
     /// The process in a slot has died: its imports end, and what it owns is freed.
@@ -152,6 +197,9 @@ impl Account {
             let is_owner = entry.owner_slot() == slot && entry.joined_at.load(SeqCst) == joined_at;
             if is_owner {
                 let _ = entry.state.compare_exchange(HELD, FREED, SeqCst, SeqCst);
+                if is_of_descriptor(entry.key.load(SeqCst)) {
+                    self.note_kept();
+                }
                 // A descriptor may still be open. Its size is known as long as the entry stays.
                 let is_needed = entry.has_importers() || is_of_descriptor(entry.key.load(SeqCst));
                 if !is_needed && entry.take_freed() {
@@ -162,11 +210,8 @@ impl Account {
     }
 
     fn imports_of(&self, slot: usize) -> impl Iterator<Item = &Shared> {
-        let is_importer = move |entry: &&Shared| {
-            let bits = entry.importers.get(slot / 64);
-            entry.key.load(SeqCst) != 0
-                && bits.is_some_and(|bits| bits.load(SeqCst) & 1 << (slot % 64) != 0)
-        };
+        let is_importer =
+            move |entry: &&Shared| entry.key.load(SeqCst) != 0 && entry.has_importer(slot);
         self.shared_entries().iter().filter(is_importer)
     }
 
@@ -187,14 +232,15 @@ impl Account {
         self.imports_of(slot).filter(is_kept).map(|entry| entry.units.load(SeqCst)).sum()
     }
 
-    /// The units of a dead process on a card that others have imported from it.
-    pub(crate) fn imported_units(&self, slot: usize, card: usize) -> u64 {
+    /// The units of a dead process on a card that others have imported from it, and that are not
+    /// among the `dead` themselves.
+    pub(crate) fn imported_units(&self, slot: usize, card: usize, dead: &[bool; SLOTS]) -> u64 {
         let joined_at = self.layout().records[slot].joined_at.load(SeqCst);
         let is_imported = |entry: &&Shared| {
             entry.key.load(SeqCst) != 0
                 && (entry.owner_slot(), entry.card()) == (slot, card)
                 && entry.joined_at.load(SeqCst) == joined_at
-                && entry.has_importers()
+                && (0..SLOTS).any(|slot| entry.has_importer(slot) && !dead[slot])
         };
         self.shared_entries().iter().filter(is_imported).map(|entry| entry.units.load(SeqCst)).sum()
     }
@@ -208,8 +254,7 @@ impl Member<'_> {
         if account.shared_entry(key).is_some() {
             return true;
         }
-        let is_free = |entry: &&Shared| entry.key.compare_exchange(0, key, SeqCst, SeqCst).is_ok();
-        let Some(entry) = account.shared_entries().iter().find(is_free) else { return false };
+        let Some(entry) = account.take_shared_entry(key) else { return false };
         entry.state.store(NEW, SeqCst);
         entry.importers.iter().for_each(|bits| bits.store(0, SeqCst));
         entry.owner.store(u32::from(self.slot()) | (card as u32) << 16, SeqCst);
@@ -251,12 +296,17 @@ impl Member<'_> {
     /// The driver has freed an allocation that this process had exported. Returns whether importers
     /// or descriptors may keep the memory: then it stays charged, and is released later.
     pub fn free_shared(&self, key: u64) -> bool {
-        let Some(entry) = self.account().shared_entry(key) else { return false };
+        let account = self.account();
+        let Some(entry) = account.shared_entry(key) else { return false };
         if entry.owner_slot() != usize::from(self.slot()) {
             return false;
         }
         entry.state.store(FREED, SeqCst);
-        if is_of_descriptor(key) || entry.has_importers() || !entry.take_freed() {
+        if is_of_descriptor(key) {
+            account.note_kept();
+            return true;
+        }
+        if entry.has_importers() || !entry.take_freed() {
             return true;
         }
         entry.key.store(0, SeqCst);
