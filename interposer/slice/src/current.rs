@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use vgpu_driver::objects;
+use vgpu_driver::process;
 use vgpu_driver::racy_once::RacyOnce;
 
 use crate::environment;
@@ -28,6 +29,14 @@ pub enum Slice {
 pub fn current() -> &'static Slice {
     static SLICE: RacyOnce<Slice> = RacyOnce::new();
     SLICE.get_or_init(|| decide().unwrap_or_else(Slice::Refused))
+}
+
+/// The limits in which the calls of this process count; `None` if only the driver is concerned.
+pub(crate) fn limited() -> Option<&'static Limited> {
+    match current() {
+        Slice::Limited(limited) if !process::is_forked_copy() => Some(limited),
+        _ => None,
+    }
 }
 
 fn decide() -> Result<Slice, String> {

@@ -24,11 +24,11 @@ use driver_sys::cuda::{
     CUresult, cuuint64_t,
 };
 use vgpu_driver::guard::lock;
+use vgpu_driver::location;
 use vgpu_driver::real::{self, Outcome};
-use vgpu_driver::{location, process};
 
 use crate::cards::{self, MAX_DEVICES};
-use crate::current::{Slice, current};
+use crate::current::limited;
 use crate::limited::{Card, Limited};
 use crate::pools;
 use crate::reported::{Charge, Reported};
@@ -140,14 +140,6 @@ impl Reported for Reserved {
     fn trim(&self) {
         // SAFETY: no pointer.
         unsafe { real::cuDeviceGraphMemTrim(self.0) };
-    }
-}
-
-/// The slice in which graph memory of this process counts, if there is one.
-fn limited() -> Option<&'static Limited> {
-    match current() {
-        Slice::Limited(limited) if !process::is_forked_copy() => Some(limited),
-        _ => None,
     }
 }
 

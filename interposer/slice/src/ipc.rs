@@ -10,11 +10,11 @@ use driver_sys::cuda::{
     CUdeviceptr, CUipcMemHandle, CUresult,
 };
 use hami_account::Import;
+use vgpu_driver::context;
 use vgpu_driver::real::{self, Outcome, check};
-use vgpu_driver::{context, process};
 
 use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
-use crate::current::{Slice, current};
+use crate::current::{Slice, current, limited};
 use crate::limited::{Card, Limited};
 use crate::table::{Entry, Full, Table, Then};
 use crate::{cards, charging, green, imports};
@@ -58,13 +58,6 @@ struct Imported {
 unsafe impl Entry for Imported {
     fn key(&self) -> u64 {
         self.pointer
-    }
-}
-
-fn limited() -> Option<&'static Limited> {
-    match current() {
-        Slice::Limited(limited) if !process::is_forked_copy() => Some(limited),
-        _ => None,
     }
 }
 

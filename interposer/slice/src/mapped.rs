@@ -21,13 +21,12 @@ use std::sync::Mutex;
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUexternalMemory, CUresult};
 use hami_account::Import;
 use vgpu_driver::guard::{guard, lock};
-use vgpu_driver::process;
 use vgpu_driver::real::{self, Outcome, check};
 
 use crate::allocations::{Epoch, Owner};
 use crate::cards;
 use crate::charging::{self, Allocated, Taken};
-use crate::current::{Slice, current};
+use crate::current::{Slice, current, limited};
 use crate::descriptors;
 use crate::imports;
 use crate::limited::{Card, Limited};
@@ -130,14 +129,6 @@ struct Mapping {
 unsafe impl Entry for Mapping {
     fn key(&self) -> u64 {
         self.address
-    }
-}
-
-/// The slice in which the calls of this process count; `None` if only the driver is concerned.
-fn limited() -> Option<&'static Limited> {
-    match current() {
-        Slice::Limited(limited) if !process::is_forked_copy() => Some(limited),
-        _ => None,
     }
 }
 
