@@ -28,7 +28,7 @@ FORKED += [f"{LAUNCH} c g", "record f s0", "wait g f", "end g g", "instantiate x
 PATTERNS = {
     "one stream, full": [f"{LAUNCH} b s0 1 2000"],
     "legacy default stream": [f"{LAUNCH} b - 1 1000"],
-    "waits between launches": [f"{LAUNCH} b s0", "sync s0"] * 300,
+    "waits between launches": [f"{LAUNCH} b s0", "sync s0"] * 600,
     "polls between launches": [f"{LAUNCH} c s0", "any query s0", "any query s0", "sync s0"] * 60,
     "tiny kernels that change": [f"{LAUNCH} a s0", f"{LAUNCH} b s0", f"{LAUNCH} a s0 2"] * 300,
     "kernels of all lengths by turns": [f"{LAUNCH} {key} s0" for key in "acabacab"] * 40,
