@@ -23,6 +23,7 @@ __all__ = [
     "HamiVariables",
     "LimitRow",
     "LimitsPage",
+    "MemoryMeter",
     "ProcessUse",
     "coordinate",
     "format_memory",
@@ -480,3 +481,18 @@ class Account:
 
         It maps the file, so the processes of the slice must be trusted not to truncate it.
         """
+
+@final
+class MemoryMeter:
+    """Write into a slice's account what the driver holds beyond the charges, such as for modules.
+
+    Only one process may do so at a time, and no coordinator that reads sweeps. It maps the files of
+    the slice, so the processes of the slice must be trusted not to truncate them.
+    """
+
+    def __new__(cls, directory: str | PathLike[str]) -> MemoryMeter: ...
+    def has_processes(self) -> bool:
+        """Whether any process has joined the slice."""
+
+    def update(self, sweep: bytes) -> None:
+        """Compare the account with a sweep, as ``hami_py.gpu.sweep`` encodes it."""

@@ -24,7 +24,7 @@ from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
 from hami_py.errors import DamagedFile, HamiError
 from hami_py.gpu.health import Health
-from hami_py.gpu.sweep import Sweeper
+from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
 from hami_py.monitor import exposition
 from hami_py.node import library, mounts
@@ -164,7 +164,7 @@ class Acting:
     def _sweeping(self) -> Iterator[None]:
         """Reports for whom the driver still holds memory, in a thread of its own."""
         stop = threading.Event()
-        sweeper = Sweeper(self._settings.paths.runtime)
+        sweeper = Sweeper(writer(self._settings.paths.runtime))
         thread = threading.Thread(target=sweeper.run, args=(stop,), name="sweep", daemon=True)
         thread.start()
         try:

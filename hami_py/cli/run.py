@@ -13,6 +13,7 @@ from hami_py.model import check_name, parse_options
 from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
+    Measuring,
     die_of,
     joined,
     prepared,
@@ -114,9 +115,11 @@ def run(
                 report(note)
             supervisor = CoordinatorSupervisor(settings, slice_.directory)
             watcher = BypassWatcher(slice_.directory, slice_.library)
+            measuring = Measuring(settings, slice_.directory)
 
             def check(program: int) -> float:
                 supervisor.check()
+                measuring.start()
                 _report_bypasses(watcher, program, strict=strict)
                 return watcher.pause()
 
@@ -124,6 +127,7 @@ def run(
                 ended = run_in_foreground(command, slice_.environment, check)
             finally:
                 supervisor.close()
+                measuring.stop()
     except CannotRun as error:
         report(error)
         sys.exit(error.status)

@@ -103,17 +103,20 @@ Known = Mapping[int, tuple[Identity, ...]]
 
 
 class Sweeper:
-    """Writes the sweeps of a machine. For each runtime directory, only one process may do so.
+    """Sweeps the cards of a machine.
 
-    It must run in the PID namespace whose numbers NVML uses, and see all processes there: as root
-    on the host, or in a pod with ``hostPID``. Elsewhere it would take living processes for dead.
+    It must run in the PID namespace whose numbers NVML uses, and see all processes there whose
+    departures matter: as root on the host, or in a pod with ``hostPID``. Elsewhere it would take
+    living processes for dead.
 
     Args:
-        runtime: the runtime directory.
+        publish: called with each sweep, as ``encode`` writes it.
+        interval: seconds between the starts of two sweeps.
     """
 
-    def __init__(self, runtime: Path) -> None:
-        self._file = runtime / SWEEP
+    def __init__(self, publish: Callable[[bytes], None], interval: float = INTERVAL) -> None:
+        self._publish = publish
+        self._interval = interval
         self._known: Known = {}
         self._lost: set[int] = set()
         self._error: str | None = None
@@ -140,15 +143,15 @@ class Sweeper:
                 self._log_error(None)
                 if self._lost:
                     break
-                stop.wait(max(0.0, begin + INTERVAL - time.monotonic()))
-        stop.wait(INTERVAL)
+                stop.wait(max(0.0, begin + self._interval - time.monotonic()))
+        stop.wait(self._interval)
 
     def sweep(self) -> None:
-        """Sweep once, in a ``session`` of NVML. If a list of a card fails, nothing is written.
+        """Sweep once, in a ``session`` of NVML. If a list of a card fails, nothing is published.
 
         Raises:
             pynvml.NVMLError: NVML failed on a card that is not lost.
-            OSError: the file cannot be written.
+            Exception: from ``publish``.
         """
         started_at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         listed, lost = listed_processes()
@@ -156,13 +159,7 @@ class Sweeper:
             _log.warning("lost cards, which sweeps leave out: %s", sorted(lost) or "none")
             self._lost = lost
         self._known, rows = match(self._known, listed, look, identity_of)
-        aside = self._file.with_name(f".{SWEEP}.{os.getpid()}")
-        try:
-            aside.write_bytes(encode(started_at, rows))
-            aside.replace(self._file)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
+        self._publish(encode(started_at, rows))
 
     def _log_error(self, error: Exception | None) -> None:
         """Log the first error of an outage, and its end (None)."""
@@ -175,6 +172,25 @@ class Sweeper:
         else:
             expected = isinstance(error, HamiError | OSError)
             _log.error("no sweeps are written: %s", text, exc_info=None if expected else error)
+
+
+def writer(runtime: Path) -> Callable[[bytes], None]:
+    """A ``publish`` that replaces the file in a runtime directory, of which there may be only one.
+
+    It raises ``OSError`` if the file cannot be written.
+    """
+    file = runtime / SWEEP
+
+    def write(sweep: bytes) -> None:
+        aside = file.with_name(f".{SWEEP}.{os.getpid()}")
+        try:
+            aside.write_bytes(sweep)
+            aside.replace(file)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+
+    return write
 
 
 def match(

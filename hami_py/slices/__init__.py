@@ -11,6 +11,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``current`` | limits and usage of this process |
 | ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
 | ``foreground``, ``group_signals`` | running a program with the terminal and its signals |
+| ``measuring`` | measuring the memory of the programs of ``hami run`` |
 | ``relaunch`` | limiting the process that already runs |
 | ``coordinator`` | starting the coordinator, and restarting it |
 | ``handle`` | ``Slice``, the object of the Python API |
@@ -22,6 +23,7 @@ from hami_py.slices.current import cards, limits, shown, usage
 from hami_py.slices.foreground import die_of, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
+from hami_py.slices.measuring import Measuring
 from hami_py.slices.prepare import (
     Prepared,
     SliceRequest,
@@ -39,6 +41,7 @@ __all__ = [
     "SHOWN_ID",
     "BypassWatcher",
     "CoordinatorSupervisor",
+    "Measuring",
     "Prepared",
     "Running",
     "Slice",

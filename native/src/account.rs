@@ -3,8 +3,10 @@
 use crate::errors;
 use crate::pages::{self, FORMAT};
 use hami_account::Snapshot;
+use hami_coordinator::Meter;
 use pyo3::prelude::*;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// The memory and time that one process of a slice uses. Entry i of a list is for the card of row
 /// i.
@@ -121,5 +123,38 @@ impl Account {
     fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
         py.detach(|| hami_account::Account::attach(&self.path).map(|account| account.reap_dead()))
             .map_err(errors::file)
+    }
+}
+
+/// Write into a slice's account what the driver holds beyond the charges, such as for modules.
+///
+/// Only one process may do so at a time, and no coordinator that reads sweeps. It maps the files of
+/// the slice, so the processes of the slice must be trusted not to truncate them.
+#[pyclass(module = "hami_py._native", frozen)]
+pub struct MemoryMeter(Mutex<Meter>);
+
+impl MemoryMeter {
+    fn with<T: Send>(&self, py: Python<'_>, use_it: impl FnOnce(&mut Meter) -> T + Send) -> T {
+        py.detach(|| use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+#[pymethods]
+impl MemoryMeter {
+    /// A meter for the slice in this directory.
+    #[new]
+    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+        let meter = py.detach(|| Meter::open(&directory));
+        meter.map(|meter| Self(Mutex::new(meter))).map_err(|error| errors::os(&directory, &error))
+    }
+
+    /// Whether any process has joined the slice.
+    fn has_processes(&self, py: Python<'_>) -> bool {
+        self.with(py, |meter| meter.has_processes())
+    }
+
+    /// Compares the account with a sweep, as `hami_py.gpu.sweep` encodes it.
+    fn update(&self, py: Python<'_>, sweep: Vec<u8>) {
+        self.with(py, |meter| meter.update(&sweep));
     }
 }

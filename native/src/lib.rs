@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `values` | sizes, shares and HAMi's variables (`hami-limits`) |
 //! | `pages` | the limits page and the grants page (`hami-limits`) |
-//! | `account` | the account (`hami-account`) |
+//! | `account` | the account (`hami-account`); measuring a slice (`hami-coordinator`) |
 //! | `allocator`, `extender`, `metrics` | the cluster allocator (`hami-allocator`) |
 //! | `coordinate` | the coordinator (`hami-coordinator`) |
 
@@ -61,7 +61,7 @@ mod _native {
     use pyo3::types::PyTuple;
 
     #[pymodule_export]
-    use crate::account::{Account, AccountSnapshot, ProcessUse};
+    use crate::account::{Account, AccountSnapshot, MemoryMeter, ProcessUse};
     #[pymodule_export]
     use crate::allocator::Allocator;
     #[pymodule_export]

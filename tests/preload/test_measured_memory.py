@@ -4,6 +4,7 @@ The stub's h200-coarse takes memory for modules; the ledger counts it as `module
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from hami_py._native import Account
+from hami_py.slices import measuring
 from support import slices
-from support.artifacts import ROOT
+from support.artifacts import ROOT, Artifacts
+from support.commands import HamiCommand
 from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.launcher import until
 from support.programs import Programs
@@ -159,3 +162,74 @@ def test_memory_that_its_owner_has_freed_is_not_measured_again(
         until(lambda: node.measured() > 0, "it is not measured")
         assert node.measured() == 34 * MIB
         assert node.used() == 2 * CONTEXT + (64 + 34) * MIB
+
+
+class HamiRun:
+    """Consoles that `hami run` starts, on the stub's H200."""
+
+    def __init__(self, env: dict[str, str], program: Path) -> None:
+        self._env, self._program = env, program
+
+    def __call__(self, *options: str, **env: str) -> Console:
+        command = (sys.executable, "-m", "hami_py", "run", *options, "--")
+        return Console(self._program, {**self._env, **env}, prefix=command)
+
+
+@pytest.fixture
+def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+    return HamiCommand(artifacts, tmp_path / "user")
+
+
+@pytest.fixture
+def hami_run(node: Node, hami: HamiCommand, program: Programs, tmp_path: Path) -> HamiRun:
+    (tmp_path / "table.ptx").write_text(MODULE)
+    return HamiRun({**hami.env(None), **node.gpu.charging_env}, program("console"))
+
+
+def test_hami_run_measures_the_memory_of_its_programs(hami_run: HamiRun, tmp_path: Path) -> None:
+    with hami_run("--gpumem", "2GiB") as console:
+        console.do("init", "device 0", "alloc a 100M", f"module m {tmp_path / 'table.ptx'}")
+        expected = LIMIT - CONTEXT - 134 * MIB
+        until(lambda: console.value("info", "free") == expected, "it is not measured")
+        assert console(f"alloc b {expected + 512}") == OUT_OF_MEMORY
+        console.do("unload m")
+        until(lambda: console.value("info", "free") == expected + 34 * MIB, "it stays measured")
+        console.finish()
+
+
+def test_one_hami_run_at_a_time_measures_a_slice(hami_run: HamiRun, tmp_path: Path) -> None:
+    """When the first one ends, another one goes on."""
+    expected = LIMIT - 2 * CONTEXT - 34 * MIB
+    with hami_run("--gpumem", "2GiB", "--name", "shared") as first:
+        first.do("init", "device 0")
+        with hami_run("--join", "shared") as second:
+            second.do("init", "device 0", f"module m {tmp_path / 'table.ptx'}")
+            until(lambda: second.value("info", "free") == expected, "it is not measured")
+            first.finish()
+            # The first one's context counts until a time after its end.
+            expected += CONTEXT
+            until(lambda: second.value("info", "free") == expected, "it is not measured")
+            second.do("unload m")
+            expected += 34 * MIB
+            until(lambda: second.value("info", "free") == expected, "it stays measured")
+            second.finish()
+
+
+def test_without_a_charge_for_contexts_hami_run_measures_nothing(hami_run: HamiRun) -> None:
+    with hami_run("--gpumem", "2GiB", HAMI_CONTEXT_MEMORY="0") as console:
+        console.do("init", "device 0")
+        time.sleep(4 * measuring.INTERVAL)
+        assert console.value("info", "free") == LIMIT
+        console.finish()
+
+
+def test_what_hami_run_has_measured_ends_with_it(
+    hami_run: HamiRun, hami: HamiCommand, tmp_path: Path
+) -> None:
+    with hami_run("--gpumem", "2GiB", "--keep") as console:
+        console.do("init", "device 0", f"module m {tmp_path / 'table.ptx'}")
+        expected = LIMIT - CONTEXT - 34 * MIB
+        until(lambda: console.value("info", "free") == expected, "it is not measured")
+        console.finish()
+    (directory,) = hami.slices()
+    assert Account.open(directory / "account").snapshot().measured_memory[0] == 0

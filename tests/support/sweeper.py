@@ -11,9 +11,10 @@ from hami_py.gpu import Sweeper, sweep
 
 
 def main() -> None:
-    sweep.INTERVAL, sweep.RETRY = 0.05, 0.05
+    sweep.RETRY = 0.05
     stop = threading.Event()
-    sweeper = threading.Thread(target=Sweeper(Path(sys.argv[1])).run, args=[stop])
+    publish = sweep.writer(Path(sys.argv[1]))
+    sweeper = threading.Thread(target=Sweeper(publish, interval=0.05).run, args=[stop])
     sweeper.start()
     print("ready", flush=True)
     sys.stdin.read()

@@ -132,7 +132,7 @@ def test_the_processes_of_all_lists_of_all_cards_are_written(
     nvml["Compute"] = [(own, 0, 500), (own, 1, 700)]
     nvml["MPSCompute"] = [(missing, 1)]
     nvml["Graphics"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    Sweeper(tmp_path).sweep()
+    Sweeper(sweep.writer(tmp_path)).sweep()
     assert [path.name for path in tmp_path.iterdir()] == ["sweep"]
     written = json.loads((tmp_path / "sweep").read_bytes())
     identity = sweep.identity_of(own)
@@ -168,7 +168,7 @@ def test_the_memory_of_a_partitioned_card_is_not_reported(
     nvml: dict[str, object], tmp_path: Path
 ) -> None:
     nvml["Compute"] = [(7, 0, 500, 3), (7, 1, 700)]
-    Sweeper(tmp_path).sweep()
+    Sweeper(sweep.writer(tmp_path)).sweep()
     (written,) = json.loads((tmp_path / "sweep").read_bytes())["processes"]
     assert written["memory"] == {"GPU-1": 700}
 
@@ -186,7 +186,7 @@ def test_an_incomplete_sweep_is_not_written(
 ) -> None:
     nvml[name] = pynvml.NVMLError(code)
     with pytest.raises(pynvml.NVMLError):
-        Sweeper(tmp_path).sweep()
+        Sweeper(sweep.writer(tmp_path)).sweep()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -207,10 +207,9 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def sweeping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A thread that sweeps, and that has not ended by itself."""
-    monkeypatch.setattr(sweep, "INTERVAL", 0.01)
     monkeypatch.setattr(sweep, "RETRY", 0.01)
     stop = threading.Event()
-    thread = threading.Thread(target=Sweeper(folder).run, args=[stop])
+    thread = threading.Thread(target=Sweeper(sweep.writer(folder), interval=0.01).run, args=[stop])
     thread.start()
     try:
         yield
@@ -230,7 +229,7 @@ def test_a_lost_card_is_left_out(
     call: str,
 ) -> None:
     nvml["Compute"] = [(7, 0), (8, 1)]
-    sweeper, name = Sweeper(tmp_path), f"nvmlDeviceGet{call}"
+    sweeper, name = Sweeper(sweep.writer(tmp_path)), f"nvmlDeviceGet{call}"
     working = getattr(pynvml, name)
 
     def lost(card: int) -> object:
@@ -313,5 +312,5 @@ def test_on_a_full_file_system_no_temporary_file_is_left(
 
     monkeypatch.setattr(Path, "write_bytes", write_half)
     with pytest.raises(OSError, match="No space"):
-        Sweeper(tmp_path).sweep()
+        Sweeper(sweep.writer(tmp_path)).sweep()
     assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,8 @@
 //! | `slice` | the three files of one slice, mapped |
 //! | `guard` | files that are truncated while they are mapped |
 //! | `sweep` | which processes' memory the driver still holds: the sweeper's file |
+//! | `measure` | what the driver holds for a process beyond what it is charged |
+//! | `meter` | the same for one slice without a coordinator |
 //! | `departures` | when a process was alive, and when its death was noticed |
 //! | `wait` | waiting for any of many wake-up words; the clock |
 //!
@@ -58,10 +60,13 @@
 mod departures;
 mod guard;
 mod measure;
+mod meter;
 mod slice;
 mod slices;
 mod sweep;
 mod wait;
+
+pub use crate::meter::Meter;
 
 use crate::guard::Handler;
 use crate::slice::Scope;

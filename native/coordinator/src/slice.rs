@@ -197,14 +197,19 @@ impl Slice {
         }
     }
 
-    /// Writes what a sweep shows: which dead processes' memory the driver has freed, what it holds
-    /// for living ones beyond their charges, and the time of the sweep. The previous format has no
+    /// Whether any process has joined it.
+    pub fn has_processes(&self) -> bool {
+        (0..self.account.high_water()).any(|slot| self.account.holder(slot).is_some())
+    }
+
+    /// Writes what a sweep shows: what the driver holds for the processes beyond their charges, which
+    /// dead processes' memory it has freed, and the time of the sweep. The previous format has no
     /// place for it.
     pub fn publish_sweep(&mut self, sweep: &Sweep, now: u64) {
+        self.measure(sweep);
         if self.account.format() == Format::Previous {
             return;
         }
-        self.measure(sweep);
         for slot in 0..self.account.high_water() {
             if let Some(life) = self.known_life(slot)
                 && sweep.shows_freed(&life, now)
@@ -217,7 +222,10 @@ impl Slice {
 
     /// Compares what the driver holds for each process with what the process is charged. A process
     /// that has died keeps its part until its slot is free.
-    fn measure(&mut self, sweep: &Sweep) {
+    pub fn measure(&mut self, sweep: &Sweep) {
+        if self.account.format() == Format::Previous {
+            return;
+        }
         let rows = self.limits.rows();
         let mut sums = vec![0_u64; rows.len()];
         let mut kept = BTreeMap::new();

@@ -122,7 +122,7 @@ impl Sweep {
 
     /// Reads the text of the file; `None` for a text that no sweeper writes. `before` is the sweep
     /// that was read last.
-    fn parse(text: &[u8], now: u64, before: Option<&Self>) -> Option<Self> {
+    pub fn parse(text: &[u8], now: u64, before: Option<&Self>) -> Option<Self> {
         let found: Document = serde_json::from_slice(text).ok()?;
         if found.version != 1 || found.started_at > now {
             return None;

@@ -1,0 +1,91 @@
+"""Measuring what the driver holds for the programs of ``hami run``.
+
+The driver does not report what it takes for modules and for the local memory of kernels. NVML shows
+what it holds for each process. On a node of Kubernetes, the sweeper and the coordinator compare
+that with the accounts. For ``hami run`` a thread of its own process does, for one slice. It can
+only where NVML shows the PIDs of our own PID namespace: on the host, not in a container.
+"""
+
+import fcntl
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hami_py._native import MemoryMeter
+from hami_py.config import GRANTS, Settings
+from hami_py.gpu.sweep import Sweeper, encode
+from hami_py.slices.processes import nvml_namespace
+
+INTERVAL = 0.5
+"""Seconds between two sweeps. Memory counts after the second one that shows it."""
+
+END_DEADLINE = 1.0
+"""Seconds to wait for the end of a sweep, which usually takes milliseconds."""
+
+
+class Measuring:
+    """A thread that measures the memory of a slice's processes.
+
+    Args:
+        settings: the settings of this process.
+        directory: the slice.
+    """
+
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        self._directory = directory
+        # The excess would be the contexts, which the user does not want to be charged.
+        self._is_wanted = settings.context_memory != "0"
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, if it can measure here. Starting it again has no effect."""
+        if not self._is_wanted or self._thread is not None or nvml_namespace() is None:
+            return
+        # Signals are for the main thread.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def stop(self) -> None:
+        """Stop measuring. What was measured counts no longer."""
+        self._stop.set()
+        if self._thread is not None:
+            # NVML can hang if a card fails.
+            self._thread.join(END_DEADLINE)
+
+    def _run(self) -> None:
+        # Without its files, the slice is being removed.
+        with suppress(OSError), (self._directory / GRANTS).open("rb") as lock:
+            while not _is_taken(lock.fileno()):
+                if self._stop.wait(INTERVAL):
+                    return
+            meter = MemoryMeter(self._directory)
+            _forget(meter)
+            # Programs that use no card need no session of NVML.
+            while not (meter.has_processes() or self._stop.wait(INTERVAL)):
+                pass
+            Sweeper(meter.update, INTERVAL).run(self._stop)
+            _forget(meter)
+
+
+def _forget(meter: MemoryMeter) -> None:
+    """Let nothing that was measured count, also if another process has measured it and was killed.
+
+    A sweep without any process says so.
+    """
+    meter.update(encode(time.clock_gettime_ns(time.CLOCK_MONOTONIC), ()))
+
+
+def _is_taken(lock: int) -> bool:
+    """Take the lock of the process that measures a slice, unless another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
