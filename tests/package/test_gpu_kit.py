@@ -143,6 +143,7 @@ def test_without_a_gpu_it_reports_that(run_kit, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.tier("ci")
 def test_on_a_machine_with_a_driver_it_tests_that_and_the_installed_frameworks(
     run_kit, result, machine, gpu
 ):
@@ -164,6 +165,7 @@ def test_on_a_machine_with_a_driver_it_tests_that_and_the_installed_frameworks(
     assert done.code == 1
 
 
+@pytest.mark.tier("ci")
 def test_a_run_that_times_out_leaves_its_results_and_no_process(
     run_kit, result, machine, kit, tmp_path
 ):

@@ -161,6 +161,7 @@ def without_driver_memory(folder: Path) -> Path:
     return changed
 
 
+@pytest.mark.tier("ci")
 def test_random_kills_and_stops_never_break_the_limit(stub_server, program, container, tmp_path):
     """It takes half a minute: 500 actions, with the driver's delay after each kill.
 

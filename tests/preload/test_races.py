@@ -65,6 +65,7 @@ def test_the_last_free_memory_is_granted_beside_a_greedy_neighbour(gpu, program,
     assert gpu.peak() <= GIB
 
 
+@pytest.mark.tier("ci")
 def test_many_processes_with_large_requests_never_pass_the_limit(gpu, program, slice_env):
     """Refusals are correct here; the limit must hold to the byte."""
     env = slice_env(gpu, GIB)

@@ -81,6 +81,7 @@ class Slices:
         return shrink(commands, breaks)
 
 
+@pytest.mark.tier("fast", "ci")
 @pytest.mark.parametrize("seed", range(amount("random memory programs")))
 def test_account_and_ledger_agree_in_random_programs(seed, stub_server, program, preload, tmp_path):
     cards, setting = list(SETTINGS.values())[seed % len(SETTINGS)]

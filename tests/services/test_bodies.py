@@ -67,6 +67,7 @@ def webhook(folder: Path, context: ssl.SSLContext) -> Iterator[tuple[Connect, in
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.tier("ci")
 def test_hundreds_of_slow_large_bodies_take_bounded_memory(tmp_path: Path) -> None:
     """They are 1.2 GiB in all; once, the webhook held every byte of it."""
     context = trusting()

@@ -41,7 +41,7 @@ AMOUNTS = {
     "certificate changes": Amount(3, 3, 30, "of the webhook under load, one each ten seconds"),
     "renewals of a certificate": Amount(4, 4, 10, "of the webhook's, one each two seconds"),
     "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
-    "random memory programs": Amount(20, 20, 300, "of 150 commands each"),
+    "random memory programs": Amount(8, 30, 300, "of 150 commands each"),
     "rounds of mixed races": Amount(3_000, 3_000, 50_000, "of each thread, with 8 x 4 threads"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),
     "crowds": Amount(1, 1, 20, "of 100 pods at once on one node"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.state.requeue import Requeuer
@@ -97,6 +99,7 @@ def test_a_namespace_with_many_hard_pods_is_refused_and_others_are_not() -> None
     assert "continues from here" in again.error
 
 
+@pytest.mark.tier("ci")
 def test_a_namespace_without_steps_is_retried_when_it_has_some() -> None:
     """Nothing else happens, and kube-scheduler tries a refused pod again after minutes alone."""
     woken_s: list[float] = []
