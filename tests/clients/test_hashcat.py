@@ -128,7 +128,8 @@ def test_the_benchmark_runs_within_its_limit(gpu: StubServer, env: Env) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=pytest.mark.tier("ci"))])
+@pytest.mark.tier("ci")
+@pytest.mark.parametrize("mode", ["hard", "soft"])
 def test_with_a_share_it_uses_the_same_memory_at_reduced_speed(
     gpu: StubServer, env: Env, bare: Bare, mode: str
 ) -> None:

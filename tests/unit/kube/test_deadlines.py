@@ -128,7 +128,9 @@ class Scripted:
             pass
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.tier("ci"))], ids=["plain", "tls"]
+)
 def scripted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scripted]:
     made = Scripted(tmp_path, has_tls=request.param)
     yield made
