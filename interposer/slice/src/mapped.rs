@@ -372,22 +372,21 @@ impl MappedKind {
             && self.mappings.change(address, |_| Then::Keep).is_some()
     }
 
+    /// Removes the mappings that begin in a range.
     fn take_mappings(&self, address: u64, size: u64) -> Vec<Mapping> {
         let mut taken = Vec::new();
         let end = address.saturating_add(size);
-        if size / LEAST_MAPPING > self.mappings.len() as u64 {
-            return self.mappings.remove_all(|it| (address..end).contains(&it.address));
-        }
         let mut next = address;
         while next < end && !self.mappings.is_empty() {
-            let step = match self.mappings.remove(next) {
-                Some(mapping) => {
-                    taken.push(mapping);
-                    mapping.size
-                }
-                None => LEAST_MAPPING,
-            };
-            next = next.saturating_add(step);
+            if let Some(mapping) = self.mappings.remove(next) {
+                next = next.saturating_add(mapping.size);
+                taken.push(mapping);
+            } else if (end - next) / LEAST_MAPPING > self.mappings.len() as u64 {
+                taken.extend(self.mappings.remove_all(|it| (next..end).contains(&it.address)));
+                break;
+            } else {
+                next = next.saturating_add(LEAST_MAPPING);
+            }
         }
         taken
     }
