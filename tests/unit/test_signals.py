@@ -84,9 +84,7 @@ def test_a_signal_sent_to_the_group_reaches_the_program_once(start: Start, name:
     process by itself. Then one to us alone: by its number is seen what came before.
     """
     number = signal.Signals[f"SIG{name}"]
-    process = start(
-        sys.executable, "-c", COUNTER, f"SIG{name},SIGWINCH", preexec_fn=lambda: os.setpgid(0, 0)
-    )
+    process = start(sys.executable, "-c", COUNTER, f"SIG{name},SIGWINCH", process_group=0)
 
     def to_the_group() -> None:
         os.killpg(process.pid, number)
@@ -157,7 +155,7 @@ def until_asleep(pid: int) -> None:
 
 def test_no_process_of_ours_is_left_in_the_group(start: Start) -> None:
     """A program that waits for the end of a pipe, or for an empty group, must not wait for us."""
-    process = start("sh", "-c", "echo up; read _", preexec_fn=lambda: os.setpgid(0, 0))
+    process = start("sh", "-c", "echo up; read _", process_group=0)
     ours = set(group(process.pid))
     assert len(ours) == 3
     process.kill()
@@ -201,7 +199,7 @@ def test_a_parent_that_ignores_children_still_learns_the_exit_code(start: Start)
 
 def test_stopping_and_continuing(start: Start) -> None:
     # A group of its own within our session: in an orphaned one the kernel ignores SIGTSTP.
-    process = start("sh", "-c", "echo up; read _; exit 3", preexec_fn=lambda: os.setpgid(0, 0))
+    process = start("sh", "-c", "echo up; read _; exit 3", process_group=0)
     process.send_signal(signal.SIGTSTP)
     _pid, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
