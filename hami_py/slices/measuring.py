@@ -53,7 +53,7 @@ class Measuring:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def stop(self) -> None:
-        """Stop measuring. What was measured counts no longer."""
+        """Stop measuring. Processes that still run keep their last measured memory."""
         self._stop.set()
         if self._thread is not None:
             # NVML can hang if a card fails.
@@ -62,27 +62,28 @@ class Measuring:
     def _run(self) -> None:
         # Without its files, the slice is being removed.
         with suppress(OSError), (self._directory / GRANTS).open("rb") as lock:
-            while not _is_taken(lock.fileno()):
+            while not _take(lock.fileno()):
                 if self._stop.wait(INTERVAL):
                     return
             meter = MemoryMeter(self._directory)
-            _forget(meter)
+            _release_ended(meter)
             # Programs that use no card need no session of NVML.
             while not (meter.has_processes() or self._stop.wait(INTERVAL)):
                 pass
             Sweeper(meter.update, INTERVAL).run(self._stop)
-            _forget(meter)
+            _release_ended(meter)
 
 
-def _forget(meter: MemoryMeter) -> None:
-    """Let nothing that was measured count, also if another process has measured it and was killed.
+def _release_ended(meter: MemoryMeter) -> None:
+    """Release the measured memory of processes that have ended, with a sweep that lists none.
 
-    A sweep without any process says so.
+    So nothing stays measured in a slice that is kept, also if an earlier ``hami run`` was killed.
+    The driver may need some more milliseconds to free the memory.
     """
     meter.update(encode(time.clock_gettime_ns(time.CLOCK_MONOTONIC), ()))
 
 
-def _is_taken(lock: int) -> bool:
+def _take(lock: int) -> bool:
     """Take the lock of the process that measures a slice, unless another process has it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
-//! What the driver takes for a context beyond its first size, when a program raises a limit of it with
-//! `cuCtxSetLimit`: of the stacks, of the heap of kernels, or of their printf buffer.
+//! A program can raise the limits of a context with `cuCtxSetLimit`: for the stacks, for the heap of
+//! kernels, or for their printf buffer. The driver then takes more memory for the context.
 //!
 //! The memory that a context takes with its first limits is part of its own charge ([`contexts`]).
-//! What a limit adds is charged when it is raised, and uncharged when it is lowered or the
+//! The added memory is charged when a limit is raised, and uncharged when it is lowered or the
 //! context ends. A stack exists for each thread that the card can run at once.
 
 use std::sync::Mutex;

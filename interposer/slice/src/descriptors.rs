@@ -60,8 +60,8 @@ const LOCKS: &str = "/proc/locks";
 /// The numbers of all marked descriptors that are open anywhere on the machine.
 fn open() -> Option<Vec<u64>> {
     let (mut found, mut is_whole) = read_locks()?;
-    // A list that is read in parts can lack an entry, because others change it meanwhile. One that is
-    // open is in another reading, as a rule.
+    // Other processes change the list between two reads, so a list that is read in parts can lack an
+    // entry. It is then read again: an open descriptor is rarely missing from all readings.
     for _ in 0..3 {
         if is_whole {
             break;

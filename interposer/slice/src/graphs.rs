@@ -90,8 +90,8 @@ struct Pool {
     charge: Charge,
     /// By how much launches in progress may let it grow.
     growth: u64,
-    /// The needs of all graphs whose memory came into the pool. What the pool has less than that, it
-    /// has returned to the card, or several graphs share it.
+    /// The sum of the needs of all graphs whose memory came into the pool. The pool has less if it has
+    /// returned memory to the card, or if graphs share memory.
     resident: u64,
     /// Increased when the pool is empty.
     epoch: u32,
@@ -188,7 +188,7 @@ struct Range {
     end: u64,
 }
 
-/// What the nodes of a graph allocate and free.
+/// The allocations and frees of a graph's nodes.
 #[derive(Default)]
 struct Found {
     allocated: Vec<Range>,
@@ -239,7 +239,7 @@ impl Found {
     }
 }
 
-/// What a node allocates, if that is on a device.
+/// The allocation of a node, if it is on a device.
 fn allocated_by(node: CUgraphNode) -> Option<Range> {
     // SAFETY: zero bytes are a valid value of this structure of numbers and pointers.
     let mut parameters: CUDA_MEM_ALLOC_NODE_PARAMS_v1 = unsafe { std::mem::zeroed() };

@@ -17,7 +17,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[derive(Clone, Copy)]
 struct Times {
-    /// What the account calls the memory.
+    /// The number by which the account lists the memory.
     id: u64,
     times: u32,
 }

@@ -28,7 +28,7 @@ static IMPORTED: Table<Imported> = Table::new();
 #[derive(Clone, Copy)]
 struct Exported {
     pointer: u64,
-    /// What the account calls it.
+    /// The number by which the account lists it.
     id: u64,
 }
 
@@ -43,7 +43,7 @@ unsafe impl Entry for Exported {
 #[derive(Clone, Copy)]
 struct Imported {
     pointer: u64,
-    /// What the account calls it.
+    /// The number by which the account lists it.
     id: u64,
     /// The bytes that this process is charged; 0 if the owner is.
     bytes: u64,

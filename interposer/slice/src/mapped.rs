@@ -83,7 +83,7 @@ struct Object {
     mappings: u32,
     device: CUdevice,
     created: Epoch,
-    /// What the account calls it, if processes share it by descriptors; else 0.
+    /// The number by which the account lists it, if processes share it by descriptors; else 0.
     id: u64,
     /// The driver does not report the size of imported memory. The largest mapping counts.
     is_imported: bool,

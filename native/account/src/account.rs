@@ -132,8 +132,8 @@ impl Account {
         }
     }
 
-    /// What the process in a slot holds of a card, for a comparison with what is measured outside:
-    /// its charges, and what it has imported and its owners have freed.
+    /// The memory of a card that the process in a slot holds, to compare with NVML's figure: its
+    /// charges, and imported memory that its owners have freed.
     pub fn holding(&self, slot: usize, card: usize) -> Holding {
         let record = &self.layout().records[slot];
         let releases = record.releases_done.load(Ordering::SeqCst);
