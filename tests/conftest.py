@@ -1,4 +1,4 @@
-"""Fixtures for every test: the built files, a stub GPU, compiled programs, slices.
+"""Fixtures for every test: the built files, a stub GPU, compiled programs, slices, worlds.
 
 A test runs programs; it never loads the driver or the library into itself.
 """
@@ -17,6 +17,7 @@ from support.programs import Programs
 from support.running import Run, Started, run
 from support.stub import StubServer
 from support.traces import comparable
+from support.world import Kit, World
 
 pytest_plugins = ["support.tiers", "support.parallel", "support.times"]
 
@@ -46,6 +47,22 @@ def program(compiled_folder: Path, artifacts: Artifacts) -> Programs:
     """`program(name)` compiles tests/preload/programs/NAME.c and gives its path."""
     sources = Path(__file__).parent / "preload" / "programs"
     return Programs(sources, compiled_folder, artifacts)
+
+
+@pytest.fixture(scope="session")
+def kit(artifacts: Artifacts, compiled_folder: Path) -> Kit:
+    """The programs of worlds, each compiled once."""
+    return Kit.in_folder(artifacts, compiled_folder)
+
+
+@pytest.fixture
+def world(kit: Kit, tmp_path: Path) -> Callable[..., World]:
+    """`world(cards="a100,a100")` is a place for containers, on the virtual clock."""
+
+    def make(**options: object) -> World:
+        return World(kit, tmp_path, **options)
+
+    return make
 
 
 @pytest.fixture

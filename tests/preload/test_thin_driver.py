@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from preload.test_share_meter import TOLERANCE
 from support.elf import exported
 from support.launcher import LaunchPermission, until
 from support.running import run
+from support.scripts import Script
 from support.slices import GIB
 from support.traces import value
+from support.world import Container, Event
 
 LOOKUPS = {path.stem for path in (Path(__file__).parent / "programs").glob("lookup_by_*.c")} - {
     # They open the stub by another name, or need a driver without versions.
@@ -101,9 +102,12 @@ def test_memory_is_charged_once(stub_server, program, slice_env, thin, *, own, f
         assert [line.split(" -> ")[1][0] for line in (first, *others)] == ["0", "0", "0"]
 
 
+SETUP = ["stream s 1", "kernel k m short_200us"]
+
+
 @pytest.fixture
-def thin_launcher(launcher, gpu, program, artifacts, thin):
-    """`thin_launcher(*flags)` is a launcher whose driver is the thin one, with all functions.
+def thin_launches(program, artifacts, thin):
+    """`thin_launches(*flags)` is the environment in which the thin driver has all functions.
 
     Its cuLaunchKernel calls its own cuLaunchKernelEx.
     """
@@ -111,30 +115,28 @@ def thin_launcher(launcher, gpu, program, artifacts, thin):
         pytest.skip("NOT TESTED: the trampolines are written for x86-64")
     others = exported(artifacts.libcuda) - exported(program("thin_driver"))
     functions = "".join(f"X({name})" for name in sorted(others) if name.startswith("cu"))
-
-    def start(*flags, env=None):
-        env = {**thin(*flags, f"-DFUNCTIONS={functions}"), **(env or {})}
-        script = launcher(gpu, env=env)
-        script.do("stream s 1", "kernel k m short_200us")
-        return script
-
-    return start
+    return lambda *flags: thin(*flags, f"-DFUNCTIONS={functions}")
 
 
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN.keys())
-def test_launches_are_made_and_billed_once(thin_launcher, own):
-    script = thin_launcher(*own)
-    for _ in range(5):
-        script.do("launch cuLaunchKernel k s 1 100", "launch cuLaunchKernelEx k s 1 1", "sync s")
-    assert script.launched() == {"short_200us": 505}
-    script.is_metered(TOLERANCE, at_least_ns=505 * 200_000)
+def test_launches_are_made_and_billed_once(world, kit, tmp_path, thin_launches, own):
+    work = ["launch cuLaunchKernel k s 1 100", "launch cuLaunchKernelEx k s 1 1", "sync s"] * 5
+    script = Script.of(kit, tmp_path, [*SETUP, *work])
+    container = Container("thin", [script.program], 75, variables=thin_launches(*own))
+    look = Event(0.9, "look", "thin")
+    played = world(coordinator=False).play([container], 2.0, [look])
+    script.succeeded()
+    assert played.launched["thin"] == [{"short_200us": 505}]
+    (account,) = played.looks["thin"]
+    assert account["used_ns"][0] == pytest.approx(505 * 200_000, rel=0.01)
 
 
-def test_a_launch_waits_for_permission_once(thin_launcher, tmp_path):
+def test_a_launch_waits_for_permission_once(launcher, gpu, thin_launches, tmp_path):
     """The permission is revoked while the driver is between its two functions."""
     pause = tmp_path / "pause"
     os.mkfifo(pause)
-    script = thin_launcher(env={"PAUSE": str(pause)})
+    script = launcher(gpu, env={**thin_launches(), "PAUSE": str(pause)})
+    script.do(*SETUP)
     permission = LaunchPermission(script.slice)
     script.do("start t launch cuLaunchKernel k s")
     ends = []

@@ -14,9 +14,9 @@
  *   at_exit …    this program, when it exits
  *   cancelled …  this thread, while a cancellation is pending
  *
- * `any` answers 0 whatever the result is, `time` adds how many nanoseconds the command took, `ptsz`
- * calls the forms with per-thread default streams, `lookup dlsym` sets how functions are found from
- * now on. Without -lcuda that must come first: no function is linked then. */
+ * `any` answers 0 whatever the result is, `time` adds how many nanoseconds the command took, `sleep`
+ * waits so many milliseconds, `ptsz` calls the forms with per-thread default streams, `lookup dlsym`
+ * sets how functions are found from now on. Without -lcuda that must come first: no function is linked then. */
 #include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -257,6 +257,8 @@ static int run(char **a)
         return run(a + 1) * 0;
     if (IS("time"))
         return timed(a + 1);
+    if (IS("sleep"))
+        return usleep((useconds_t)atoi(a[1]) * 1000);
     if (IS("ptsz"))
         return per_thread(a + 1);
     if (IS("lookup"))
