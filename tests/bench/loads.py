@@ -36,6 +36,7 @@ ASYNC_20US = _saturating("async-20us", [20])
 ASYNC_50US = _saturating("async-50us", [50])
 ASYNC_500US = _saturating("async-500us", [500])
 ASYNC_5MS = _saturating("async-5ms", [5_000])
+ASYNC_20MS = _saturating("async-20ms", [20_000])
 ASYNC_50MS = _saturating("async-50ms", [50_000])
 ASYNC_ALL = _saturating("async-20us..50ms", [20, 500, 5_000, 50_000])
 SYNC = Workload("sync-500us", ("--work", "sync", "--kernel-us", "500"), 500, ASYNC_500US)
@@ -61,6 +62,34 @@ IDLE = Workload(
     ASYNC_500US,
 )
 """One kernel, and then nothing: a member that could want something and does not."""
+
+#: Programs that answer somebody, and note how long each step takes.
+DECODE_1MS = Workload(
+    "decode-30x50us+1ms",
+    ("--work", "decode", "--kernel-us", "50", "--chain", "30", "--host-us", "1000", "--steps"),
+    50,
+)
+SERVER = Workload(
+    "server-10x1ms",
+    (
+        *("--work", "server", "--kernel-us", "1000", "--chain", "10", "--busy-percent", "20"),
+        *("--seed", "2", "--steps"),
+    ),
+    1_000,
+)
+NOTEBOOK = Workload(
+    "notebook-100us",
+    ("--work", "sync", "--kernel-us", "100", "--host-us", "1000000", "--steps"),
+    100,
+)
+
+
+def meeting(kernel_us: int, *, streams: bool = False) -> Workload:
+    """Kernels that wait for each other: of two processes, or of two blocking streams of one."""
+    work = "meet-streams" if streams else "meet"
+    options = "--work", work, "--kernel-us", str(kernel_us), "--steps"
+    return Workload(f"{work}-{kernel_us}us", options, kernel_us)
+
 
 SOLO = (ASYNC_50US, SYNC, GRAPH, ASYNC_50MS, STREAMS, MIXED, BURSTY, DECODE)
 

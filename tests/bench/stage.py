@@ -41,6 +41,8 @@ class Stage:
     load: Path
     rounds_per_us: int = 0
     """For a card: rounds of the load's loop that last a microsecond (its ``calibrate``)."""
+    slack: float = SLACK
+    """Seconds after which a scenario is ended, beyond its own."""
 
     def play(self, scenario: Scenario, seconds: float) -> list[list[Ran]]:
         """For each member its processes; all of them run at once for so many seconds."""
@@ -66,7 +68,7 @@ class Stage:
             each = f'for i in $(seq {member.processes}); do "$@" & done; wait'
             load = ["sh", "-c", each, "load", *load]
         with Started([*_limited(member), *load], self.env) as started:
-            return _read(started.finish(deadline=seconds + SLACK), member)
+            return _read(started.finish(deadline=seconds + self.slack), member)
 
 
 def _limited(member: Member) -> list[str]:

@@ -32,7 +32,7 @@ LARGEST = 40 * 10**6
 PROGRAMS = {
     "console": (Path("tests/support/programs/console.c"), ["-ldl", "-pthread"]),
     "addresses": (Path("tests/gpu/programs/addresses.c"), ["-ldl"]),
-    "load": (Path("tests/gpu/programs/load.c"), ["-ldl"]),
+    "load": (Path("tests/gpu/programs/load.c"), ["-ldl", "-lm"]),
     "calls": (Path("tests/bench/calls.c"), ["-lcuda"]),
 }
 

@@ -16,6 +16,7 @@ WORKLOADS = {
     "mixed": ["--kernel-us", "100"],
     "bursty": ["--kernel-us", "100", "--busy-percent", "20", "--period-us", "20000"],
     "decode": ["--kernel-us", "20", "--chain", "10", "--host-us", "200"],
+    "server": ["--kernel-us", "100", "--chain", "10", "--busy-percent", "30", "--seed", "1"],
 }
 
 
@@ -58,6 +59,28 @@ def test_a_burst_has_the_requested_length(load):
     assert periods == SECONDS / 0.02
     # 20 % of 20 ms, in kernels of 100 us.
     assert last["completed"] == 40 * periods
+
+
+@pytest.mark.parametrize("work", ["sync", "decode", "server", "meet", "meet-streams"])
+def test_steps_follow_each_other_and_last_as_long_as_their_kernels(load, work):
+    (last,) = load(work, "--kernel-us", "200", "--chain", "5", "--busy-percent", "40", "--steps")
+    steps = last["steps"]
+    kernels = 5 if work in {"decode", "server"} else 1
+    assert len(steps) * kernels == last["completed"] > 0
+    ends = [0, *(begin + took for begin, took in steps)]
+    for (begin, took), before in zip(steps, ends, strict=False):
+        # A request may have to wait for the one before.
+        assert begin >= before or work == "server"
+        # Kernels that spin by the card's timer may be a little short of their time.
+        assert took >= 0.9 * kernels * 200_000
+
+
+def test_the_same_seed_brings_the_same_requests(load):
+    options = ["--kernel-us", "100", "--chain", "10", "--busy-percent", "40", "--steps", "--seed"]
+    first, same, other = (load("server", *options, seed)[0]["steps"] for seed in "112")
+    shared = min(len(first), len(same))
+    assert [begin for begin, _ in first[:shared]] == [begin for begin, _ in same[:shared]]
+    assert first[0][0] != other[0][0]
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,12 @@ def test_its_kernels_assemble_for_old_and_new_cards(kit, tmp_path):
 
     load = shutil.copy(kit / "programs" / "load", tmp_path)
     Path(load).chmod(0o755)
-    made = tmp_path / "made.ptx"
-    made.write_text(run([load, "--print-ptx", "--kernel-us", "20,500,50000"], {}).out)
-    for source in [made, *sorted((kit / "tests" / "gpu" / "programs").glob("*.ptx"))]:
+    made = []
+    for work in ("async", "meet"):
+        made.append(tmp_path / f"{work}.ptx")
+        options = ["--print-ptx", "--work", work, "--kernel-us", "20,500,50000"]
+        made[-1].write_text(run([load, *options], {}).out)
+    for source in [*made, *sorted((kit / "tests" / "gpu" / "programs").glob("*.ptx"))]:
         text = source.read_bytes()
         for architecture in ("sm_75", "sm_90", "sm_100"):
             linker = nvjitlink.create(1, [f"-arch={architecture}"])
@@ -126,7 +129,7 @@ def test_all_its_measures_work_on_the_stub(run_kit, result):
     """Runs every measure, on the real clock: a broken one would only show on a rented GPU."""
     done = run_kit("bench", "--stub")
     assert done.code == 0, done.out + done.err
-    for suite, least in (("memory", 50), ("calls", 16), ("share", 20)):
+    for suite, least in (("memory", 50), ("calls", 16), ("share", 20), ("interactive", 50)):
         found = result(suite)
         assert "failures" not in found
         assert len(found["rows"]) >= least

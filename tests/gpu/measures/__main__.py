@@ -1,6 +1,6 @@
 """Measures on a card: the driver's own use, our costs, and whether a share holds.
 
-    python -m gpu.measures memory|calls|share --card stub|gpu --built DIR --out DIR --head FILE
+    python -m gpu.measures SUITE --card stub|gpu --built DIR --out DIR --head FILE
 
 Results are written after each group, so that they survive a later crash.
 """
@@ -15,13 +15,17 @@ from pathlib import Path
 
 from bench.results import Row, number, put
 from gpu.card import Card, real_card, stub_card
-from gpu.measures import calls, memory, share
+from gpu.measures import calls, interactive, memory, share
 from support import artifacts
 
 SUITES = {
     "memory": ("What the driver takes of the card for itself", memory.measure),
     "calls": ("What our part of a call costs beside the driver's own", calls.measure),
     "share": ("What programs get of the card under a share of its time", share.measure),
+    "interactive": (
+        "How long programs with pauses wait for the card beside others",
+        interactive.measure,
+    ),
 }
 
 

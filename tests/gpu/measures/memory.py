@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench.results import Row
 from gpu.card import SOURCES, Card
-from gpu.measures import driver_memory, kinds
+from gpu.measures import driver_memory, kinds, local_memory
 from gpu.measures.growth import Growth, Sample, rows
 from support.console import RELEASE_THRESHOLD, RESERVED_NOW, Console
 from support.slices import KIB, MIB
@@ -20,10 +20,20 @@ def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
     """The rows, group by group; a text is a measurement that failed."""
     # The groups with the most contexts, and so the slowest on a real card, are the last.
     groups = (
-        *(contexts, pages, kinds.arrays, kinds.virtual, kinds.graphs, kinds.exports, kinds.handles),
+        *(
+            contexts,
+            probes,
+            pages,
+            kinds.arrays,
+            kinds.virtual,
+            kinds.graphs,
+            kinds.exports,
+            kinds.handles,
+        ),
         *(driver_memory.modules, driver_memory.libraries, driver_memory.green),
         *(driver_memory.limits, driver_memory.resets, driver_memory.returns),
         *(pitches, managed, frees, deaths, pools),
+        *local_memory.GROUPS,
     )
     for group in groups:
         yield from rows(group, card, command)
@@ -54,6 +64,32 @@ def contexts(card: Card) -> Sample:
         yield "second context (cuCtxCreate)", grown(), "bytes"
         console.do("destroy c")
         yield "second context destroyed", grown(), "bytes"
+
+
+def probes(card: Card) -> Sample:
+    """What a process takes that only calls cuInit and cuDevicePrimaryCtxRetain: hami's estimate."""
+    for _ in range(3):
+        yield from _probed(card, "probe process, alone")
+    with Console(card.programs("console"), card.env) as first:
+        first.do("lookup dlsym", "init", "device 0")
+        yield from _probed(card, "probe process, beside another")
+
+
+def _probed(card: Card, title: str) -> Sample:
+    # What an ended process had is back later than its end.
+    time.sleep(0.3)
+    before = card.observe()
+    grown = Growth(card)
+    with Console(card.programs("console"), card.env) as console:
+        console.do("lookup dlsym", "init")
+        yield f"{title}: cuInit", grown(), "bytes"
+        console.do("device 0")
+        yield f"{title}: cuDevicePrimaryCtxRetain", grown(), "bytes"
+        listed = card.observe()["processes"]
+        new = [used for pid, used in listed.items() if pid not in before["processes"]]
+        if len(new) == 1 and new[0] is not None:
+            yield f"{title}: NVML's figure of the process", new[0], "bytes"
+        yield f"{title}: all of it", card.used() - before["used"], "bytes"
 
 
 def _modules(console: Console, grown: Growth) -> Sample:

@@ -9,13 +9,12 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from bench import loads
 from bench.campaign import Campaign, Played
 from bench.loads import Scenario, Workload
 from bench.results import Row, middle_half
-from bench.stage import Stage
+from bench.stage import SLACK, Stage
 from gpu.card import Card, python_path
 
 #: Seconds at the beginning of a run that do not count: saved-up credit is used first.
@@ -80,10 +79,8 @@ STUB = Plan(
 def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
     """The rows, group by group; a text is a measurement that failed."""
     plan = STUB if card.stub else GPU
-    runtime = card.folder / "runtime"
-    runtime.mkdir(mode=0o700)
-    stage = _stage(card, runtime)
-    watched = _Watched(card, stage)
+    stage = make_stage(card)
+    watched = Watched(card, stage)
     campaign = Campaign(
         watched.play, command, binding=not card.stub, settling=SETTLING, again=plan.again
     )
@@ -104,8 +101,10 @@ def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
         stage.end()
 
 
-def _stage(card: Card, runtime: Path) -> Stage:
+def make_stage(card: Card, slack: float = SLACK) -> Stage:
     """Runs programs on this card, in slices of their own."""
+    runtime = card.folder / "runtime"
+    runtime.mkdir(mode=0o700)
     env = {
         **card.env,
         **python_path(),
@@ -113,11 +112,11 @@ def _stage(card: Card, runtime: Path) -> Stage:
         "HAMI_LIBRARY": str(card.library),
     }
     load = card.programs("load")
-    return Stage(env, load, Stage(env, load).calibrate())
+    return Stage(env, load, Stage(env, load).calibrate(), slack)
 
 
 @dataclass
-class _Watched:
+class Watched:
     """Runs programs and reads the card's clock meanwhile: a card under a share may run faster."""
 
     card: Card

@@ -8,12 +8,13 @@
 
 enum { LIST = 16 };
 
-typedef enum { ASYNC, SYNC, GRAPH, STREAMS, MIXED, BURSTY, DECODE, CALIBRATE } work;
+typedef enum { ASYNC, SYNC, GRAPH, STREAMS, MIXED, BURSTY, DECODE, SERVER, MEET, MEET_STREAMS, CALIBRATE } work;
 typedef enum { KERNEL, EX, COOPERATIVE } launcher;
 typedef enum { STREAM, CONTEXT } waiting;
 
 static const char *const work_names[] = {"async", "sync", "graph", "streams",
-                                         "mixed", "bursty", "decode", "calibrate", NULL};
+                                         "mixed", "bursty", "decode", "server", "meet", "meet-streams",
+                                         "calibrate", NULL};
 static const char *const launcher_names[] = {"kernel", "ex", "cooperative", NULL};
 static const char *const waiting_names[] = {"stream", "context", NULL};
 
@@ -27,7 +28,8 @@ typedef struct {
     int device;
     unsigned host_us, busy_percent, period_us, chain, queue_ms, tick_ms;
     uint64_t rounds_per_us; /* 0: kernels use the card's timer */
-    int print_ptx;
+    uint64_t seed;
+    int steps, print_ptx;
 } options;
 
 static void refuse(const char *name, const char *value, const char *fix)
@@ -94,7 +96,7 @@ static options read_options(int argc, char **argv)
 {
     options set = {.seconds = 10, .busy_percent = 10, .period_us = 100000, .chain = 30, .queue_ms = 500};
     enum { WORK, KERNELS, SECONDS, DEVICE, HOST, BUSY, PERIOD, LAUNCHER, WAIT, CHAIN, QUEUE, TICKS,
-           ROUNDS, PTX };
+           ROUNDS, SEED, STEPS, PTX };
     static const struct option known[] = {
         {"work", 1, NULL, WORK},         {"kernel-us", 1, NULL, KERNELS},
         {"seconds", 1, NULL, SECONDS},   {"device", 1, NULL, DEVICE},
@@ -102,7 +104,8 @@ static options read_options(int argc, char **argv)
         {"period-us", 1, NULL, PERIOD},  {"launcher", 1, NULL, LAUNCHER},
         {"wait", 1, NULL, WAIT},         {"chain", 1, NULL, CHAIN},
         {"queue-ms", 1, NULL, QUEUE},    {"ticks", 1, NULL, TICKS},
-        {"rounds-per-us", 1, NULL, ROUNDS}, {"print-ptx", 0, NULL, PTX}, {NULL, 0, NULL, 0}};
+        {"rounds-per-us", 1, NULL, ROUNDS}, {"seed", 1, NULL, SEED},
+        {"steps", 0, NULL, STEPS},       {"print-ptx", 0, NULL, PTX}, {NULL, 0, NULL, 0}};
     int option, index = 0;
     while ((option = getopt_long(argc, argv, "", known, &index)) != -1) {
         const char *name = known[index].name;
@@ -120,6 +123,8 @@ static options read_options(int argc, char **argv)
         case QUEUE: set.queue_ms = (unsigned)number(name, optarg, 1, 1e6); break;
         case TICKS: set.tick_ms = (unsigned)number(name, optarg, 1, 1e6); break;
         case ROUNDS: set.rounds_per_us = (uint64_t)number(name, optarg, 0, 1e9); break;
+        case SEED: set.seed = (uint64_t)number(name, optarg, 0, 1e9); break;
+        case STEPS: set.steps = 1; break;
         case PTX: set.print_ptx = 1; break;
         default: exit(2); /* getopt has printed the unknown option */
         }

@@ -52,10 +52,10 @@ static void sleep_until(uint64_t instant)
         ;
 }
 
-static lane *add_lane(void)
+static lane *add_lane(unsigned flags)
 {
     lane *added = &lanes[lane_count++];
-    DO(cuStreamCreate, &added->stream, CU_STREAM_NON_BLOCKING);
+    DO(cuStreamCreate, &added->stream, flags);
     return added;
 }
 
