@@ -17,6 +17,7 @@ __all__ = [
     "GRANTS",
     "GRANULE",
     "HAMI_SLICE",
+    "INSIDE",
     "LD_PRELOAD",
     "LIBRARY_NAME",
     "LIMITS",
@@ -48,6 +49,9 @@ ACCOUNT = "account"
 
 GRANTS = "grants"
 """The file name of the grants page of a slice."""
+
+INSIDE = Path("/usr/local/hami")
+"""Where a container on a node has its slot, and in it the library."""
 
 NODE_RUNTIME = Path("/run/hami")
 """The runtime directory of the node agent, on a node that has one."""

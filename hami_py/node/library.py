@@ -18,13 +18,12 @@ import tempfile
 from pathlib import Path
 
 from hami_py._native import FORMATS
-from hami_py.config import LIBRARY_NAME
+from hami_py.config import INSIDE, LIBRARY_NAME
 from hami_py.errors import StateError
 
-PRELOAD_NAME = "ld.so.preload"
+__all__ = ["INSIDE", "PRELOAD_NAME", "format_of", "install", "preload_file"]
 
-INSIDE = Path("/usr/local/hami")
-"""Where a container has its slot, and in it the library."""
+PRELOAD_NAME = "ld.so.preload"
 
 _DIGITS = 16
 

@@ -98,6 +98,13 @@ class VolumeMount(ApiObject, frozen=True):
     mount_propagation: str | None = None
 
 
+class VolumeDevice(ApiObject, frozen=True):
+    """``VolumeDevice``: a volume as a block device."""
+
+    name: str = ""
+    device_path: str = ""
+
+
 class Container(ApiObject, frozen=True):
     """``Container``."""
 
@@ -109,6 +116,8 @@ class Container(ApiObject, frozen=True):
     restart_policy_rules: tuple[object, ...] | None = None
     security_context: SecurityContext | None = None
     volume_mounts: tuple[VolumeMount, ...] | None = None
+    volume_devices: tuple[VolumeDevice, ...] | None = None
+    termination_message_path: str | None = None
 
     @property
     def is_sidecar(self) -> bool:

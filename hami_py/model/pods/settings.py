@@ -78,9 +78,9 @@ class PodSettings:
     """Libraries that a container with a GPU may name in ``LD_PRELOAD``: exact paths, for example of
     a memory allocator. Only the path is checked: the image decides which file is there."""
 
-    guarded_mounts: tuple[str, ...] = ("/etc/ld.so.preload",)
-    """Files in a container that enforce the limits: a volume of the pod at the same path would hide
-    them. A volume at a directory above does not, because runtimes mount the deeper path later."""
+    guarded_mounts: tuple[str, ...] = ()
+    """More paths in a container that nothing of the pod may cover, beside those that enforce the
+    limits: ``/usr/local/hami`` and ``/etc/ld.so.preload`` are guarded whatever is written here."""
 
     guarded_host_paths: tuple[str, ...] = (
         "/var/lib/hami",

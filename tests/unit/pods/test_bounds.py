@@ -78,6 +78,7 @@ LONG: list[tuple[str, Manifest, Manifest]] = [
     ("spec.volumes", {}, {"volumes": [{"name": "v"}] * (MOST + 1)}),
     (f"{C}.env", {"env": variables("A", MOST + 1)}, {}),
     (f"{C}.volumeMounts", {"volumeMounts": [{"name": "v", "mountPath": "/a"}] * (MOST + 1)}, {}),
+    (f"{C}.volumeDevices", {"volumeDevices": [{"name": "v", "devicePath": "/a"}] * (MOST + 1)}, {}),
     (f"{C}.securityContext.capabilities.add", able(*["NET_ADMIN"] * (MOST + 1)), {}),
     ("spec.containers", {}, {"initContainers": [container("i")] * MOST}),
 ]

@@ -1,8 +1,10 @@
-"""Volumes that reach what keeps the limits, and those that do not."""
+"""Mounts that cover or reach what enforces the limits, and those that do not."""
 
 import pytest
 
+from hami_py.config import INSIDE
 from hami_py.model import pods
+from hami_py.model.pods import ALIYUN, HAMI, PodSettings
 from hami_py.model.pods.admission.findings import Finding
 from unit.pods.build import Manifest, container, host, mount, pod
 
@@ -15,13 +17,144 @@ def found(mounted: Manifest, around: Manifest) -> tuple[Finding, ...]:
     return pods.admit(pod(container(limits=GPU, **mounted), **around)).findings
 
 
-@pytest.mark.parametrize("path", ["/etc/ld.so.preload", "//etc/./x/../ld.so.preload/"])
-def test_a_mount_over_the_preload_files_is_refused(path: str) -> None:
-    (finding,) = found(mount(path), {})
+SLOT, LIMITS, PRELOAD = "/usr/local/hami", "/usr/local/hami/limits", "/etc/ld.so.preload"
+
+VOLUMES: list[Manifest] = [
+    {"emptyDir": {}},
+    {"emptyDir": {"medium": "Memory"}},
+    {"configMap": {"name": "x"}},
+    {"secret": {"secretName": "x"}},
+    {"projected": {"sources": []}},
+    {"downwardAPI": {"items": []}},
+    {"hostPath": {"path": "/data"}},
+    {"persistentVolumeClaim": {"claimName": "x"}},
+    {"image": {"reference": "x"}},
+    {"csi": {"driver": "x"}},
+    {"ephemeral": {"volumeClaimTemplate": {}}},
+    {"nfs": {"server": "x", "path": "/"}},
+]
+
+
+def device(path: str) -> Manifest:
+    return {"volumeDevices": [{"name": "v", "devicePath": path}]}
+
+
+def message(path: str) -> Manifest:
+    return {"terminationMessagePath": path}
+
+
+COVERS: dict[str, Manifest] = {
+    "the slot": mount(SLOT),
+    "a file of the slot": mount(LIMITS, subPath="limits"),
+    "a file by an expression": mount(LIMITS, subPathExpr="$(POD)"),
+    "the grants": mount(f"{SLOT}/grants"),
+    "the account": mount(f"{SLOT}/account"),
+    "the library": mount(f"{SLOT}/libvgpu.so"),
+    "a file that is not there": mount(f"{SLOT}/x/y"),
+    "the preload file": mount(PRELOAD),
+    "below the preload file": mount(f"{PRELOAD}/x"),
+    "a slash at the end": mount(f"{SLOT}/"),
+    "slashes": mount("//usr///local//hami//limits"),
+    "points": mount("/./usr/local/./hami/."),
+    "a way up": mount("/usr/local/x/../hami/limits"),
+    "a way up beyond the root": mount("/../../usr/local/hami"),
+    "a relative path": mount("usr/local/hami/limits"),
+    "a relative path with points": mount("./etc/ld.so.preload"),
+    "read-only": mount(SLOT, readOnly=True, recursiveReadOnly="Enabled"),
+    "with propagation": mount(SLOT, mountPropagation="HostToContainer"),
+    "a block device": device(LIMITS),
+    "a block device in another spelling": device("usr/local//hami/libvgpu.so"),
+    "a block device at the preload file": device(PRELOAD),
+    "a termination message": message(LIMITS),
+    "a termination message at the preload file": message("//etc/ld.so.preload"),
+    "above, at the root": mount("/"),
+    "above, at the root, relative": mount("."),
+    "above the slot": mount("/usr/local", readOnly=True),
+    "above the slot, higher": mount("/usr/"),
+    "above the slot, by a way up": mount(f"{SLOT}/.."),
+    "above the preload file": mount("/etc"),
+    "above, a block device": device("/usr/local"),
+    "above, a termination message": message("/etc"),
+    "through a process's root": mount(f"/proc/self/root{LIMITS}"),
+    "through the first process's root": mount(f"//proc/1/root/{SLOT}"),
+    "through a thread's root": mount("/proc/thread-self/root/etc/ld.so.preload"),
+    "through a task's root": mount(f"/proc/self/task/1/root{LIMITS}"),
+    "through a process's working directory": mount(f"/proc/1/cwd{LIMITS}"),
+    "through a process's descriptor": mount(f"proc/self/fd/3{LIMITS}"),
+    "through a link and a way up": mount(f"/proc/self/root/a/../../..{LIMITS}"),
+    "through another link and a way up": mount("/data/link/../hami"),
+    "a termination message through a process": message(f"/proc/self/root{LIMITS}"),
+}
+"""The ways to cover a file that enforces the limits, or a directory around it."""
+
+
+def refusal(findings: tuple[Finding, ...], place: str, written: Manifest) -> Finding:
+    """The only finding, with the field and value that are to be fixed."""
+    (finding,) = findings
+    ((field, value),) = written.items()
+    if isinstance(value, list):
+        name = "mountPath" if field == "volumeMounts" else "devicePath"
+        field, value = f"{field}[0].{name}", value[0][name]
     assert (finding.rule, finding.action) == ("mount", "refuse")
-    assert finding.field == "spec.containers[0].volumeMounts[0].mountPath"
-    assert finding.value == path
-    assert "choose another path" in finding.fix
+    assert (finding.field, finding.value) == (f"{place}.{field}", value)
+    assert "choose" in finding.fix or "write it without" in finding.fix
+    return finding
+
+
+@pytest.mark.parametrize("written", COVERS.values(), ids=COVERS)
+def test_nothing_covers_what_enforces_the_limits(written: Manifest) -> None:
+    finding = refusal(found(written, {}), "spec.containers[0]", written)
+    assert (SLOT in finding.fix or PRELOAD in finding.fix) or "link" in finding.fix
+
+
+@pytest.mark.parametrize("written", COVERS.values(), ids=COVERS)
+def test_it_is_refused_in_every_kind_of_container(written: Manifest) -> None:
+    plain = container(limits=GPU)
+    for other in ({}, {"restartPolicy": "Always"}):
+        inside = container("init", limits=GPU, **written, **other)
+        findings = pods.admit(pod(plain, init=(inside,))).findings
+        refusal(findings, "spec.initContainers[0]", written)
+    debug = container("debug", targetContainerName="train", **written)
+    findings = pods.judge_ephemeral(pod(plain, ephemeralContainers=[debug]))
+    refusal(findings, "spec.ephemeralContainers[0]", written)
+    # Without a card there is no limit.
+    assert pods.admit(pod(plain, container("none", **written))).findings == ()
+    assert pods.judge_ephemeral(pod(container(), ephemeralContainers=[debug])) == ()
+
+
+@pytest.mark.parametrize("volume", VOLUMES, ids=", ".join)
+def test_no_volume_of_any_type_covers_the_slot(volume: Manifest) -> None:
+    around = {"volumes": [{"name": "v", **volume}]}
+    for path in (SLOT, LIMITS, "/usr/local", PRELOAD):
+        refusal(found(mount(path), around), "spec.containers[0]", mount(path))
+    assert found(mount("/data"), around) == ()
+
+
+def test_settings_add_paths_and_remove_none() -> None:
+    for guarded in ((), ("/opt/mine",)):
+        settings = PodSettings(guarded_mounts=guarded)
+        for path in (SLOT, PRELOAD, "/opt/mine", "/opt/mine/x", "/opt"):
+            one = container(limits=GPU, **mount(path))
+            is_guarded = path in {SLOT, PRELOAD} or bool(guarded)
+            assert bool(pods.admit(pod(one), settings).refusals) is is_guarded
+
+
+@pytest.mark.parametrize("profile", [HAMI, ALIYUN], ids=lambda profile: profile.name)
+def test_they_are_guarded_under_every_name(profile: pods.NameProfile) -> None:
+    one = container(limits={profile.gpu: 1}, **mount(str(INSIDE)))
+    settings = PodSettings(profiles=(profile,))
+    refusal(pods.admit(pod(one), settings).refusals, "spec.containers[0]", mount(SLOT))
+
+
+def test_the_library_that_the_webhook_mounts_is_guarded_as_well() -> None:
+    """Also beside its own mounts, which are admitted, and also in the guarded directory."""
+    for directory in ("/opt/lib/hami", SLOT):
+        settings = PodSettings(library_directory=directory)
+        ours = {"name": "hami-library", "readOnly": True, "mountPath": f"{directory}/libvgpu.so"}
+        assert pods.admit(pod(container(limits=GPU, volumeMounts=[ours])), settings).findings == ()
+        for path in (f"{directory}/libvgpu.so/", directory, LIMITS):
+            one = container(limits=GPU, **mount(path))
+            refusal(pods.admit(pod(one), settings).findings, "spec.containers[0]", mount(path))
 
 
 FURTHER_IN = ["/var/lib/hami/slots/x", "/etc/cdi/a.json", "/sys/fs/cgroup/devices", "/proc/sys"]
@@ -73,9 +206,35 @@ def test_mounts_below_a_volume_have_to_be_read_only_too(path: str, written: Mani
     assert ALL_OF_IT in finding.fix
 
 
+LOOKALIKES = [
+    "/usr/local/hami-data",
+    "/usr/local/hami.d/limits",
+    "/usr/local/ham",
+    "/usr/local/bin",
+    "/usr/local/vgpu",
+    "/usr/local/cuda/hami",
+    "/usr/localhami",
+    "/usr/share",
+    "/local/hami",
+    "/data/usr/local/hami/limits",
+    "/etc/ld.so.preload.d",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so",
+    "/etc/hami",
+    "/etcetera",
+    "/USR/local/hami",
+    "/data/...",
+    "/data/..x",
+    "/proc/meminfo",
+    "/proc/sys/kernel/ns_last_pid",
+    "/proc/selfish/root",
+    "/srv/proc/self/root",
+    "/dev/termination-log",
+]
+
 HARMLESS: list[tuple[Manifest, Manifest]] = [
-    (mount("/etc/ld.so.conf.d"), {}),
-    (mount("/etc"), {}),
+    *((way(path), {}) for path in LOOKALIKES for way in (mount, device, message)),
+    (message(""), {}),
     (mount("/cache"), {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}),
     (mount("/data"), host("/data")),
     (mount("/data"), host("/var/lib/hamilton")),

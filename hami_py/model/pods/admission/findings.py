@@ -125,6 +125,7 @@ def judge_list_sizes(pod: Pod) -> Iterator[Finding]:
         "spec.containers": len(containers),
         f"{each}.env": sum(len(one.env or ()) for one in containers),
         f"{each}.volumeMounts": sum(len(one.volume_mounts or ()) for one in containers),
+        f"{each}.volumeDevices": sum(len(one.volume_devices or ()) for one in containers),
         f"{each}.securityContext.capabilities.add": sum(map(_capability_count, containers)),
     }
     for field, count in counts.items():

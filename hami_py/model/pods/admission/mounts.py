@@ -1,10 +1,16 @@
-"""Volumes at or beside the files that enforce the limits, and the volumes of the library itself.
+"""What a pod mounts over the files that enforce the limits, and the volumes of the library itself.
 
-A volume must not hide a file inside the container that enforces a limit, and must not expose the
-node's limits for writing. ``readOnly`` alone does not suffice: it leaves writable what is mounted
-below the volume. A node's ``/run`` is nearly always a mount of its own, so ``hostPath: /`` reaches
-``/run/cdi`` whatever ``readOnly`` is. ``recursiveReadOnly: Enabled`` holds for everything below, or
-the kubelet does not start the container.
+A pod must not hide a file in its container that enforces a limit. Three fields of a container
+choose a path at which the runtime puts something: ``volumeMounts``, ``volumeDevices``, and
+``terminationMessagePath``, where the kubelet mounts a writable file. Other fields place files at
+fixed paths (``/etc/hosts``, ``/etc/resolv.conf``, the token of the service account), or create an
+empty directory where none is (``workingDir``). The symbolic links of an image or a volume are
+unknown here, so a path through one of them may still lead to such a file.
+
+A volume must not expose the node's limits for writing either. ``readOnly`` alone does not suffice:
+it leaves writable what is mounted below the volume. A node's ``/run`` is nearly always a mount of
+its own, so ``hostPath: /`` reaches ``/run/cdi`` whatever ``readOnly`` is. ``recursiveReadOnly:
+Enabled`` holds for everything below, or the kubelet does not start the container.
 
 If the webhook mounts the library, and not the device plugin, each container that requests a GPU
 gets two files of the node as volumes: the library, and ``ld.so.preload``. They are mounted as
@@ -16,13 +22,21 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
+from hami_py.config import INSIDE
 from hami_py.model.pods.admission.findings import Finding
-from hami_py.model.pods.objects import HostPath, Pod, Volume, VolumeMount
+from hami_py.model.pods.objects import Container, HostPath, Pod, Volume, VolumeMount
 from hami_py.model.pods.request import PodContainer
 from hami_py.model.pods.settings import PodSettings
 
 PRELOAD = "/etc/ld.so.preload"
 """The file that ld.so(8) reads in every program that it starts, whatever the environment is."""
+
+_BUILT_IN = (str(INSIDE), PRELOAD)
+"""The paths in a container that enforce its limits. No setting removes one."""
+
+_IN_PROCESS = re.compile(r"/proc/([0-9]+|self|thread-self)(/.*)?", re.DOTALL)
+"""A process's directory. runc follows ``/proc/self/root`` to the root of the container: a volume at
+``/proc/self/root/usr/local/hami`` is mounted at ``/usr/local/hami``, after ours."""
 
 _PROCESS_LINK = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(root|cwd|fd)(/.*)?", re.DOTALL)
 """The links of a process (proc_pid_root(5)), whose targets are unknown here."""
@@ -34,7 +48,7 @@ _TOO_LONG = f"a path has less than {_MAX_PATH} bytes; write a shorter one"
 
 
 class Mounts:
-    """Judges the volume mounts of one pod.
+    """Judges the mounts of one pod.
 
     A volume may be mounted thousands of times: each way of mounting it is judged once.
     """
@@ -46,10 +60,11 @@ class Mounts:
             if volume.host_path is not None
         }
         self._library_mounts = library_mounts(settings)
-        self._guarded_mounts = {
+        self._guarded_mounts = (
+            *_BUILT_IN,
             *settings.guarded_mounts,
             *(mount.mount_path for mount in self._library_mounts),
-        }
+        )
         self._guarded = dict.fromkeys(settings.guarded_host_paths, "limits lie in")
         if settings.library_directory:
             self._guarded.setdefault(settings.library_directory, "the library lies in")
@@ -57,21 +72,49 @@ class Mounts:
 
     def judge(self, container: PodContainer) -> Iterator[Finding]:
         """Refuse the mounts of a container that could defeat a limit."""
+        for field, path in self._chosen_paths(container.spec):
+            problem = self._path_problem(path)
+            if problem is not None:
+                yield Finding("mount", "refuse", f"{container.path}.{field}", path, problem)
         for index, mount in enumerate(container.spec.volume_mounts or ()):
-            if mount in self._library_mounts:
+            host_path = self._host_paths.get(mount.name)
+            if host_path is None or mount in self._library_mounts:
                 continue
             path = f"{container.path}.volumeMounts[{index}]"
-            if len(mount.mount_path) >= _MAX_PATH:
-                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, _TOO_LONG)
-            elif _normal(mount.mount_path) in self._guarded_mounts:
-                fix = "the limits or the library are mounted there; choose another path"
-                yield Finding("mount", "refuse", f"{path}.mountPath", mount.mount_path, fix)
-            host_path = self._host_paths.get(mount.name)
-            if host_path is None:
-                continue
             problem = self._host_path_problem(mount, host_path)
             if problem is not None:
                 yield Finding("host-path", "refuse", path, host_path, problem)
+
+    def _chosen_paths(self, spec: Container) -> Iterator[tuple[str, str]]:
+        """Each field that chooses a path in the container, and the path."""
+        for index, mount in enumerate(spec.volume_mounts or ()):
+            if mount not in self._library_mounts:
+                yield f"volumeMounts[{index}].mountPath", mount.mount_path
+        for index, device in enumerate(spec.volume_devices or ()):
+            yield f"volumeDevices[{index}].devicePath", device.device_path
+        if spec.termination_message_path:
+            yield "terminationMessagePath", spec.termination_message_path
+
+    def _path_problem(self, written: str) -> str | None:
+        """Why nothing may be mounted at a path in the container, and how to fix it."""
+        if len(written) >= _MAX_PATH:
+            return _TOO_LONG
+        # The kubelet puts a relative path below the root.
+        path = _normal(written)
+        for each in self._guarded_mounts:
+            if _is_in(path, each):
+                return f"it would cover {each}, which limits the container; choose another path"
+        for each in self._guarded_mounts:
+            if _is_in(each, path):
+                return (
+                    f"{each}, which limits the container, is mounted inside it, and the container "
+                    "may fail to start; choose another path, or a directory inside it"
+                )
+        if _IN_PROCESS.fullmatch(path):
+            return "a link of a process may lead to the limits; choose a path outside of /proc"
+        if ".." in written.split("/"):
+            return "runtimes differ in where .. leads behind a symbolic link; write it without"
+        return None
 
     def _host_path_problem(self, mount: VolumeMount, host_path: str) -> str | None:
         read_only = bool(mount.read_only)
