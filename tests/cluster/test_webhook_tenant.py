@@ -21,6 +21,7 @@ from cluster.webhooks import LEFT_OUT, NAME, tenancy, tenant
 from hami_py.scheduler.service import Scheduler
 
 GPU = {"nvidia.com/gpu": 1}
+LIMITS = "/usr/local/hami/limits"
 TCMALLOC = "/usr/lib/libtcmalloc.so.4"
 
 
@@ -223,6 +224,8 @@ def test_ephemeral_containers_are_reviewed(api: Api) -> None:
         debug("mine", **bold)
     assert refusal.value.code == 422
     assert "spec.ephemeralContainers[0].securityContext.privileged" in str(refusal.value)
+    with pytest.raises(ApiError, match=r"ephemeralContainers\[0\].terminationMessagePath"):
+        debug("mine", terminationMessagePath=LIMITS)
     with pytest.raises(ApiError, match="NVIDIA_VISIBLE_DEVICES"):
         debug("mine", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
     # Kubernetes itself gives them no cards.
@@ -286,6 +289,53 @@ def test_the_nodes_directories_are_mounted_read_only_or_not_at_all(
         return
     (made,) = api.create(f"{PODS}?dryRun=All", wanted)["spec"]["containers"]
     assert made["volumeMounts"][0]["recursiveReadOnly"] == "Enabled"
+
+
+@pytest.mark.parametrize(
+    ("volume", "fields", "field"),
+    [
+        (
+            {"emptyDir": {}},
+            {"volumeMounts": [{"name": "v", "mountPath": "/usr/local/hami"}]},
+            "volumeMounts[0].mountPath",
+        ),
+        (
+            {"configMap": {"name": "x"}},
+            {"volumeMounts": [{"name": "v", "mountPath": LIMITS, "subPath": "limits"}]},
+            "volumeMounts[0].mountPath",
+        ),
+        (
+            {"secret": {"secretName": "x"}},
+            {"volumeMounts": [{"name": "v", "mountPath": "usr//local/./hami/", "readOnly": True}]},
+            "volumeMounts[0].mountPath",
+        ),
+        (
+            {"emptyDir": {}},
+            {"volumeMounts": [{"name": "v", "mountPath": f"/proc/self/root{LIMITS}"}]},
+            "volumeMounts[0].mountPath",
+        ),
+        (
+            {"image": {"reference": "x"}},
+            {"volumeMounts": [{"name": "v", "mountPath": "/usr/local"}]},
+            "volumeMounts[0].mountPath",
+        ),
+        (
+            {"persistentVolumeClaim": {"claimName": "x"}},
+            {"volumeDevices": [{"name": "v", "devicePath": LIMITS}]},
+            "volumeDevices[0].devicePath",
+        ),
+        ({"emptyDir": {}}, {"terminationMessagePath": LIMITS}, "terminationMessagePath"),
+    ],
+)
+def test_nothing_covers_what_enforces_the_limits(
+    api: Api, volume: Object, fields: Object, field: str
+) -> None:
+    """Each of these pods is valid: Kubernetes itself admits it without a GPU."""
+    wanted = mine(**fields)
+    wanted["spec"]["volumes"] = [{"name": "v", **volume}]
+    assert f'spec.containers[0].{field}: "' in refused(api, wanted)
+    del wanted["spec"]["containers"][0]["resources"]
+    assert api.create(f"{PODS}?dryRun=All", wanted)["spec"]["volumes"]
 
 
 def test_only_allowed_libraries_are_preloaded(api: Api) -> None:
