@@ -33,6 +33,15 @@ class Growth:
         return grown
 
 
+def settle(card: Card) -> None:
+    """Wait until the memory of ended processes is free: no change in 0.2 s, at most 3 s."""
+    until = time.monotonic() + 3.0
+    before = None
+    while (now := card.used()) != before and time.monotonic() < until:
+        before = now
+        time.sleep(0.2)
+
+
 def tried(step: str, sample: Sample) -> Sample:
     """The sample; a failure ends it with a text, so that the group's next step can follow."""
     try:

@@ -7,7 +7,7 @@ import json
 import sys
 
 from gpu.card import Card, python_path
-from gpu.measures.growth import Growth, Sample, tried
+from gpu.measures.growth import Growth, Sample, settle, tried
 from support.running import Started
 
 #: Bytes of local memory of each thread. Each size has a context of its own, because a context keeps
@@ -49,6 +49,7 @@ def _measured(card: Card, how: str, *kernels: str, loading: str = "LAZY") -> Sam
 def _steps(card: Card, title: str, how: str, kernels: tuple[str, ...], loading: str) -> Sample:
     command = [sys.executable, "-m", "gpu.kernel_steps", how, *kernels]
     env = {**card.env, **python_path(), "CUDA_MODULE_LOADING": loading}
+    settle(card)
     with Started(command, env) as program:
         card_has = json.loads(program.next_line())
         grown = Growth(card)

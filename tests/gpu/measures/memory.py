@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bench.results import Row
 from gpu.card import SOURCES, Card
 from gpu.measures import driver_memory, kinds, local_memory
-from gpu.measures.growth import Growth, Sample, rows
+from gpu.measures.growth import Growth, Sample, rows, settle
 from support.console import RELEASE_THRESHOLD, RESERVED_NOW, Console
 from support.slices import KIB, MIB
 
@@ -76,8 +76,7 @@ def probes(card: Card) -> Sample:
 
 
 def _probed(card: Card, title: str) -> Sample:
-    # What an ended process had is back later than its end.
-    time.sleep(0.3)
+    settle(card)
     before = card.observe()
     grown = Growth(card)
     with Console(card.programs("console"), card.env) as console:
