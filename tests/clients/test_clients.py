@@ -18,8 +18,6 @@ from clients.harness import (
     MIB,
     MONITORS,
     Client,
-    engine,
-    hami,
     last_report,
     launched,
     limited,
@@ -156,8 +154,8 @@ def test_below_the_limit_the_results_are_the_same_bytes(
     # Every launch reached the device, and none twice.
     assert launched(gpu) == expected.launched
     assert sum(expected.launched.values()) >= LAUNCHES
-    if options and "soft" not in options:
-        assert engine(gpu).within(SHARE)
+    # The launches were metered where there is a share. tests/share tests how much time they get.
+    assert [each["billed"] > 0 for each in seen] == [bool(options)] * processes
 
 
 def _work(client: Client, processes: int) -> list[str]:
@@ -204,28 +202,6 @@ def _held_by_process(gpu: StubServer) -> dict[int, int]:
 
 def _now(holding: Mapping[str, Any], kind: str) -> int:
     return int(holding.get(kind, {"now": 0})["now"])
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "lowest"),
-    [
-        (["--gpucores", "50"], ["--gpucores", "20"], 20),
-        (["--gpucores", "20"], ["--gpucores", "50"], 20),
-        (["--gpumem", "8GiB"], ["--gpucores", "20"], 20),
-    ],
-)
-def test_of_nested_shares_the_lowest_applies(
-    outer: list[str],
-    inner: list[str],
-    lowest: int,
-    gpu: StubServer,
-    env: Callable[[StubServer], dict[str, str]],
-) -> None:
-    """The turns are the outermost slice's; the share of the inner one held nothing there."""
-    gpu.control(KERNELS)
-    program = _work(CLIENTS[0], 1)
-    report(hami("run", *outer, "--", *hami("run", *inner, "--", *program)), env(gpu))
-    assert engine(gpu).within(lowest)
 
 
 @pytest.mark.parametrize("monitor", MONITORS)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,9 +26,11 @@ WITH_KERNELS = (
     "[copy]scale_cuda=640:360,hwdownload,format=nv12,nullsink"
 )
 
-#: Percent of the card's time, and microseconds that the kernels of a frame last.
+#: Percent of the card's time.
 SHARE = 25
-FRAME_US = 20_000
+
+#: Prints the engine time in seconds that the program's slice was billed.
+BILLED = "import hami_py; print(hami_py.usage().cards[0].engine_time)"
 
 
 Env = Callable[[StubServer], dict[str, str]]
@@ -99,24 +102,39 @@ def test_four_of_them_in_one_slice_make_the_same_frames_and_share_its_limit(
     assert gpu.peak() <= 256 * MIB
 
 
-@pytest.mark.parametrize("processes", [1, 4], ids=["one", "four"])
-@pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_with_a_share_it_makes_the_same_frames_in_its_time(
-    gpu: StubServer, env: Env, tmp_path: Path, processes: int, mode: str
-) -> None:
-    kernels = {"*": FRAME_US // 2 // processes}
-    gpu.control({"command": "kernels", "kernels": kernels})
-    outputs = [tmp_path / f"frames{i}" for i in range(processes)]
+def with_kernels(gpu: StubServer, env: Env, outputs: list[Path], frame_us: int, mode: str) -> float:
+    """One process for each output in one slice with a share: the engine time that it was billed."""
+    gpu.control({"command": "kernels", "kernels": {"*": frame_us // 2 // len(outputs)}})
     options = [*ON_THE_CARD, *SOURCE, "-filter_complex", WITH_KERNELS, "-map", "[out]"]
     commands = " & ".join(shlex.join(ffmpeg(*options, output=str(output))) for output in outputs)
+    billed = shlex.join([sys.executable, "-c", BILLED])
     share = ["--gpucores", str(SHARE), "--mode", mode]
-    done = run(limited(256 * MIB, ["sh", "-c", f"{commands} & wait"], *share), env(gpu))
+    command = ["sh", "-c", f"{commands} & wait; {billed}"]
+    done = run(limited(256 * MIB, command, *share), env(gpu))
     assert (done.code, done.err) == (0, "")
+    assert list(launched(gpu).values()) == [FRAMES * len(outputs)] * 2
+    return float(done.out)
+
+
+@pytest.mark.parametrize("processes", [1, 4], ids=["one", "four"])
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_with_a_share_it_makes_the_same_frames(
+    gpu: StubServer, env: Env, tmp_path: Path, processes: int, mode: str
+) -> None:
+    """All its launches were made and metered. tests/share tests how much time they get."""
+    outputs = [tmp_path / f"frames{i}" for i in range(processes)]
+    assert with_kernels(gpu, env, outputs, 6_000, mode) > 0
     assert [output.read_text() for output in outputs] == [by_processor().out] * processes
-    assert list(launched(gpu).values()) == [FRAMES * processes] * 2
-    if mode == "hard":
-        assert engine(gpu).within(SHARE)
-        assert engine(gpu).makes_use_of(SHARE)
+
+
+@pytest.mark.tier("torture")
+@pytest.mark.parametrize("processes", [1, 4], ids=["one", "four"])
+def test_it_gets_its_share_of_the_time(
+    gpu: StubServer, env: Env, tmp_path: Path, processes: int
+) -> None:
+    with_kernels(gpu, env, [tmp_path / f"frames{i}" for i in range(processes)], 20_000, "hard")
+    assert engine(gpu).within(SHARE)
+    assert engine(gpu).makes_use_of(SHARE)
 
 
 def test_while_it_runs_account_and_ledger_agree(gpu: StubServer, env: Env, runtime: Path) -> None:

@@ -128,7 +128,7 @@ def test_the_benchmark_runs_within_its_limit(gpu: StubServer, env: Env) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.tier("ci")
+@pytest.mark.tier("torture")
 @pytest.mark.parametrize("mode", ["hard", "soft"])
 def test_with_a_share_it_uses_the_same_memory_at_reduced_speed(
     gpu: StubServer, env: Env, bare: Bare, mode: str
@@ -149,7 +149,7 @@ def test_with_a_share_it_uses_the_same_memory_at_reduced_speed(
         assert part > 0.5
 
 
-@pytest.mark.tier("ci")
+@pytest.mark.tier("torture")
 def test_four_of_them_share_the_time_of_one_slice(
     gpu: StubServer, env: Env, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from clients.harness import GIB, MIB, PROGRAMS, engine, hami, launched
+from clients.harness import GIB, MIB, PROGRAMS, hami, launched
 from support.artifacts import Artifacts
 from support.running import Run, base_environment, run
 from support.stub import StubServer
@@ -222,9 +222,8 @@ def test_a_notebook_has_its_share_and_is_interrupted_while_it_waits_for_it(
     with jupyter.notebook("shared") as notebook:
         assert notebook.run(BEGIN + "bindings.launch(200)") == ""
         assert launched(gpu) == {"spin_500us": 200}
-        assert engine(gpu).within(30)
-        used = "import hami_py; print(hami_py.usage().cards[0].engine_time)"
-        assert 0.3 < float(notebook.run(used)) < 0.5
+        used = "import hami_py\nwhile not hami_py.usage().cards[0].engine_time: pass"
+        assert notebook.run(used) == ""
         loop = "print('looping', flush=True)\nwhile True: bindings.launch(10)"
         said = []
         for kind, text in notebook.start(loop):

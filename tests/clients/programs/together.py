@@ -3,12 +3,15 @@
     python together.py COUNT PROGRAM ARGS...
 
 With *hold* it prints "holding" when all copies do, and ends them when its own input ends. It prints
-one JSON list on standard output: the result of each copy.
+one JSON list on standard output: the result of each copy, with the seconds of engine time that
+their slice was billed until all had ended.
 """
 
 import json
 import subprocess
 import sys
+
+import hami_py
 
 
 def main() -> int:
@@ -23,8 +26,9 @@ def main() -> int:
         first_lines = {output.readline() for output in outputs}
         print(*first_lines, end="", flush=True)
         sys.stdin.read()
-    reports = [copy.communicate()[0] for copy in copies]
-    print(json.dumps([json.loads(report) for report in reports]))
+    reports = [json.loads(copy.communicate()[0]) for copy in copies]
+    billed = sum(card.engine_time for card in hami_py.usage().cards)
+    print(json.dumps([{**report, "billed": billed} for report in reports]))
     return max(copy.returncode for copy in copies)
 
 
