@@ -314,7 +314,7 @@ static void run_meeting(CUdeviceptr page)
         l->launched = plus(l->launched, (amount){1, kernels[0].us * 1000ull});
         wait_for(l);
         if (meeting->flags[0].gave_up || meeting->flags[1].gave_up) {
-            fprintf(stderr, "load: a kernel waited 2 s for the other one in round %llu\n",
+            fprintf(stderr, "load: a kernel waited 4 s for the other one in round %llu\n",
                     (unsigned long long)turn);
             exit(1);
         }

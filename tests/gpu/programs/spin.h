@@ -41,7 +41,7 @@ static const char *const spin_entry =
     "\n.visible .entry spin_%uus(.param .u64 rounds)\n"
     "{\n" SPIN_REGISTERS SPIN_BODY;
 
-/* Writes its turn into `mine`, and waits until `theirs` has it too. It waits at most 2 s, so that it
+/* Writes its turn into `mine`, and waits until `theirs` has it too. It waits at most 4 s, so that it
  * never holds the card: then it writes the turn behind `mine`. The stub knows what the name means. */
 static const char *const meet_entry =
     "\n.visible .entry meet_%uus_meets2_streams(.param .u64 rounds, .param .u64 mine,\n"
@@ -61,7 +61,7 @@ static const char *const meet_entry =
     "    @%%met bra work;\n"
     "    mov.u64 %%time, %%globaltimer;\n"
     "    sub.u64 %%passed, %%time, %%start;\n"
-    "    setp.lt.u64 %%again, %%passed, 2000000000;\n"
+    "    setp.lt.u64 %%again, %%passed, 4000000000;\n"
     "    @%%again bra waiting;\n"
     "    st.volatile.global.u64 [%%mine+8], %%turn;\n"
     "    membar.sys;\n"
