@@ -89,6 +89,7 @@ def test_programs_that_fork_or_execute_all_get_most_of_the_card(
     assert gpu.peak() <= LIMIT
 
 
+@pytest.mark.tier("torture")  # It fails where the machine pauses it for half a second.
 def test_the_grace_period_begins_again_when_sweeps_stop(gpu, program, container):
     """The last sweep saw the memory in use, and a coordinator that is restarted is silent for half
     a second and more."""

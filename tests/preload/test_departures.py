@@ -140,6 +140,7 @@ def test_a_child_that_keeps_the_drivers_files_open_keeps_the_memory(
     freed_when_the_driver_has(node)
 
 
+@pytest.mark.tier("torture")  # It measures the grace period.
 @pytest.mark.parametrize("how", ["exec", "again"])
 def test_memory_of_a_program_that_another_one_replaced(
     node: Node, holder: Started, how: str

@@ -80,43 +80,63 @@ def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, run_limited):
 # Processes.
 
 
-def assert_granted_within(requester, milliseconds):
-    """`ask_until` is granted within this time; its tries are at least 5 ms apart."""
+def tries(requester):
+    """How often `ask_until` tried until it was granted; its tries are at least 5 ms apart."""
     requester.tell("go")
     line = requester.next_line()
     if line == "refused":
         line = requester.next_line()
     assert line.startswith("granted at try ")
-    assert int(line.split()[-1]) <= milliseconds / 5
+    return int(line.split()[-1])
 
 
-def assert_soon_granted(program, env, size):
-    """So many MiB are granted within the second that a death may cost."""
+def assert_granted(program, env, size):
+    """So many MiB are granted in time: the driver may need some to free those of the dead."""
     with Started([program("allocate_until"), str(size)], env) as requester:
-        assert_granted_within(requester.wait_for("ready"), 1000)
+        tries(requester.wait_for("ready"))
 
 
 def test_a_process_that_ends_releases_its_memory(gpu, program, slice_env):
     env = slice_env(gpu, GIB)
     for _ in range(3):
-        assert_soon_granted(program, env, MOST)
+        assert_granted(program, env, MOST)
     assert gpu.peak() == MOST * MIB
+
+
+@pytest.fixture
+def tries_after_a_kill(stub_server, program, slice_env):
+    """`tries_after_a_kill(delay)`: how often a process must try to get a killed one's memory.
+
+    The ledger's peak shows that it never gets it before the driver has freed it, which takes so
+    many milliseconds.
+    """
+
+    def count(delay):
+        gpu = stub_server(free_delay_ms=delay)
+        env = slice_env(gpu, GIB)
+        with Started([program("hold"), str(MOST)], env) as holder:
+            holder.wait_for("holding")
+            with Started([program("allocate_until"), str(MOST)], env) as requester:
+                requester.wait_for("ready")
+                holder.kill()
+                count = tries(requester)
+        assert gpu.peak() == MOST * MIB
+        return count
+
+    return count
 
 
 @pytest.mark.parametrize("delay", [0, 50, 500])
 def test_a_killed_process_s_memory_is_usable_once_the_driver_has_freed_it(
-    stub_server, program, delay, slice_env
+    tries_after_a_kill, delay
 ):
-    """Never before: the ledger's peak would show it. Within a second after."""
-    gpu = stub_server(free_delay_ms=delay)
-    env = slice_env(gpu, GIB)
-    with Started([program("hold"), str(MOST)], env) as holder:
-        holder.wait_for("holding")
-        with Started([program("allocate_until"), str(MOST)], env) as requester:
-            requester.wait_for("ready")
-            holder.kill()
-            assert_granted_within(requester, delay + 1000)
-    assert gpu.peak() == MOST * MIB
+    tries_after_a_kill(delay)
+
+
+@pytest.mark.tier("torture")
+@pytest.mark.parametrize("delay", [0, 50, 500])
+def test_a_killed_process_s_memory_is_usable_within_a_second_after(tries_after_a_kill, delay):
+    assert tries_after_a_kill(delay) <= (delay + 1000) / 5
 
 
 def test_many_killed_processes_leave_nothing_behind(gpu, program, slice_env):
@@ -126,7 +146,7 @@ def test_many_killed_processes_leave_nothing_behind(gpu, program, slice_env):
         with Started([program("hold"), "25"], env) as holder:
             holder.wait_for("holding")
             holder.kill()
-    assert_soon_granted(program, env, 1024)
+    assert_granted(program, env, 1024)
     assert gpu.peak() == GIB
 
 
@@ -135,7 +155,7 @@ def test_more_processes_than_slots_may_come_and_go(gpu, program, slice_env):
     script = f"for i in $(seq 300); do {program('allocate')} 1 || exit 1; done"
     done = run(["sh", "-c", script], env)
     assert done.lines == ["cuMemAlloc_v2(&allocation, requested) -> 0 pointer=p0"] * 300
-    assert_soon_granted(program, env, 1024)
+    assert_granted(program, env, 1024)
 
 
 # fork, exec, vfork, threads.
@@ -204,7 +224,7 @@ def test_a_program_that_closes_all_descriptors_keeps_its_memory(gpu, program, sl
         done = daemon.finish()
     assert granted(done) == [True, False]
     assert any(line.startswith("descriptor ") and line.endswith(": 1") for line in done.lines)
-    assert_soon_granted(program, env, 1024)
+    assert_granted(program, env, 1024)
 
 
 def test_a_program_that_drops_its_rights_continues(gpu, program, slice_env):
@@ -213,7 +233,7 @@ def test_a_program_that_drops_its_rights_continues(gpu, program, slice_env):
         neighbour.wait_for("holding")
         done = run([program("setuid_nobody"), str(MOST)], env)
     assert granted(done) == [True, False, True], done.out
-    assert_soon_granted(program, env, 1024)
+    assert_granted(program, env, 1024)
     assert gpu.peak() == GIB
 
 
@@ -225,7 +245,7 @@ def test_a_program_in_a_chroot_continues(gpu, program, tmp_path, slice_env):
         neighbour.wait_for("holding")
         done = run([program("chroot_empty"), str(MOST)], env)
     assert granted(done) == [True, False, True], done.out
-    assert_soon_granted(program, env, 1024)
+    assert_granted(program, env, 1024)
     assert gpu.peak() == GIB
 
 

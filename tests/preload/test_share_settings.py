@@ -5,7 +5,9 @@ Whether launches are metered is the question: a limited launch has a meter, and 
 
 import pytest
 
-from hami_py._native import LimitsPage
+from support.launcher import until
+from support.scripts import Script
+from support.world import Container, Event, Program
 
 WORK = ["kernel k m work_100us", "stream s"]
 LAUNCH = ["launch cuLaunchKernel k s 1 200", "sync s"]
@@ -13,17 +15,15 @@ POLICY = "GPU_CORE_UTILIZATION_POLICY"
 
 
 def is_metered(script, *, card=0):
-    """Whether launches are metered now: nearly all that they take is billed, or nearly nothing.
-
-    Nearly, because the last batch before may be billed late, and so may the last of these.
-    """
-    busy, used = script.busy_ns(card), script.account("used_ns", card)
+    """Wait until launches have been billed; not one was before."""
+    assert script.account("used_ns", card) == 0
     script.do(*LAUNCH)
-    done = script.busy_ns(card) - busy
-    assert done >= 20_000_000
-    billed = (script.account("used_ns", card) - used) / done
-    assert not 0.2 < billed < 0.8, f"{billed:.0%} of it was billed"
-    return billed > 0.5
+    until(lambda: script.account("used_ns", card) > 0, "nothing was billed")
+
+
+def is_not_metered(script, *, card=0):
+    script.do(*LAUNCH)
+    assert script.account("used_ns", card) == 0
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,17 @@ def test_hami_s_variables(launcher, gpu, tmp_path, *, share, policy, metered, in
     if not in_slice:
         env |= {"HAMI_SLICE": "", "XDG_RUNTIME_DIR": str(tmp_path)}
     script = launcher(gpu, None, env=env)
-    script.do(*WORK, *LAUNCH)
-    assert ("hami-meter" in script.tasks()) is metered
+    script.do(*WORK)
     if in_slice:
-        assert is_metered(script) is metered
+        (is_metered if metered else is_not_metered)(script)
+    script.do(*LAUNCH)
+    assert ("hami-meter" in script.tasks()) is metered
 
 
 def test_a_policy_does_not_disable_the_share_of_a_page(launcher, gpu):
     script = launcher(gpu, 30, env={POLICY: "disable", "CUDA_DEVICE_SM_LIMIT": "100"})
     script.do(*WORK)
-    assert is_metered(script)
+    is_metered(script)
 
 
 def test_a_variable_s_share_is_its_card_s(launcher, stub_server):
@@ -62,31 +63,45 @@ def test_a_variable_s_share_is_its_card_s(launcher, stub_server):
     env = {"CUDA_DEVICE_SM_LIMIT_1": "30", POLICY: "force"}
     script = launcher(gpu, None, env=env)
     script.do(*WORK)
-    assert not is_metered(script)
+    is_not_metered(script)
     script.do("context b 1", "module m", *WORK)
-    assert is_metered(script, card=1)
+    is_metered(script, card=1)
     script.do("current a", "module m", *WORK)
-    assert not is_metered(script)
+    is_not_metered(script)
 
 
-def test_a_share_that_is_set_and_removed_while_a_program_runs(launcher, gpu):
+def test_a_share_that_is_set_and_removed_while_a_program_runs(world):
     """And launches on: the first of a new regime is under it."""
-    script = launcher(gpu, None)
-    script.do(*WORK)
-    page = LimitsPage.open(script.slice / "limits")
-    for _ in range(3):
-        for share in (None, 30, 100, 50):
-            page.set_regimes(dict.fromkeys(gpu.uuids(), (share, "hard", "normal")))
-            assert is_metered(script) is (share in (30, 50))
+    shares = [None, 30, 100, 50] * 2
+    program = Program(("--work", "async", "--kernel-us", 500, "--queue-ms", 10))
+    container = Container("one", [program])
+    events = [Event(0, "look", "one")]
+    for second, share in enumerate(shares):
+        events += [
+            Event(second, "set", "one", now=Container("one", [], share)),
+            Event(second + 1, "look", "one"),
+        ]
+    played = world(coordinator=False).play([container], len(shares), events)
+    used = [look["used_ns"][0] / 1e9 for look in played.looks["one"]]
+    for second, share in enumerate(shares):
+        busy = played.busy("one", second, second + 1)
+        billed = used[second + 1] - used[second]
+        if share in (None, 100):
+            assert (busy, billed) == (pytest.approx(1.0, abs=0.01), pytest.approx(0.0, abs=0.01))
+        else:
+            # 10 ms of the old regime were queued, and 100 ms are saved while there is no limit.
+            assert billed == pytest.approx(busy, abs=0.015)
+            assert share / 100 <= billed <= share / 100 + 0.1
 
 
-def test_removing_a_share_releases_waiting_threads(launcher, gpu):
+def test_removing_a_share_releases_waiting_threads(world, kit, tmp_path):
     """With a share of 1 the second of two long kernels would wait for seconds."""
-    script = launcher(gpu, 1)
-    script.do("kernel l m long_200000us", "stream s", "launch cuLaunchKernel l s", "sync s")
-    script.do("start t launch cuLaunchKernel l s")
-    script.waits()
-    page = LimitsPage.open(script.slice / "limits")
-    page.set_regimes(dict.fromkeys(gpu.uuids(), (None, "hard", "normal")))
-    script.do("finish t", "sync s")
-    assert script.account("debt_ns") > 0, "it would have had to wait for much longer"
+    launch = "launch cuLaunchKernel l s"
+    lines = ["kernel l m long_200000us", "stream s", launch, "sync s", launch, "sync s"]
+    script = Script.of(kit, tmp_path, lines)
+    events = [Event(1.0, "set", "one", now=Container("one", [], None))]
+    container = Container("one", [script.program], 1)
+    played = world(coordinator=False).play([container], 4.0, events)
+    script.succeeded()
+    assert played.busy("one", 0.0, 1.0) == pytest.approx(0.2)
+    assert played.busy("one", 1.0, 1.25) == pytest.approx(0.2)

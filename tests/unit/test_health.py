@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,10 +33,10 @@ class Watched:
         found: dict[str, str] = json.loads(self._started.next_line())
         return found
 
-    def stop(self) -> float:
-        """Stop it; seconds that this took."""
+    def stop(self) -> None:
+        """Stop it, and wait until it has stopped."""
         self._started.tell("stop")
-        return float(self._started.next_line())
+        self._started.wait_for("stopped")
 
 
 Watch = Callable[..., Watched]
@@ -130,11 +129,9 @@ def test_a_card_recovers_from_a_critical_xid_after_quiet_seconds(
     (uuid,) = gpu.uuids()
     watched = watch(gpu, quiet=1)
     seen_by_nvml(gpu)
-    begin = time.monotonic()
     gpu.control({"command": "xid", "card": 0, "xid": 79})
     assert watched.next() == {uuid: "XID error 79"}
     assert watched.next() == {}
-    assert time.monotonic() - begin >= 1
 
 
 def test_the_quiet_seconds_begin_again_with_each_critical_xid(
@@ -208,24 +205,22 @@ def test_a_card_that_is_back_gets_events_again(gpu: StubServer, watch: Watch) ->
 def test_all_cards_are_unhealthy_while_nvml_hangs(
     gpu: StubServer, watch: Watch, symbol: str
 ) -> None:
-    """Three seconds of a hang, which is when NVML counts as hanging."""
     watched = watch(gpu, quiet=60)
     seen_by_nvml(gpu)
-    begin = time.monotonic()
     gpu.control({"command": "slow", "symbol": symbol, "us": 600_000_000})
     assert watched.next() == NO_RESPONSE
-    assert time.monotonic() - begin >= health.SILENCE
     gpu.control({"command": "slow", "symbol": symbol, "us": 0})
     assert watched.next() == {}
 
 
 def test_it_stops_while_nvml_hangs(gpu: StubServer, watch: Watch) -> None:
+    """It does not wait for the end of the hang, which is in ten minutes."""
     watched = watch(gpu, quiet=60)
     seen_by_nvml(gpu)
     gpu.control({"command": "slow", "symbol": "nvmlDeviceGetMemoryInfo", "us": 600_000_000})
     calls = gpu.calls("nvml")["nvmlDeviceGetMemoryInfo"]
     gpu.wait_until(lambda gpu: gpu.calls("nvml")["nvmlDeviceGetMemoryInfo"] > calls)
-    assert watched.stop() < 30, "a hang of ten minutes"
+    watched.stop()
 
 
 def test_stopped_it_has_closed_its_session_and_had_no_context(

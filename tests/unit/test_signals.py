@@ -34,12 +34,18 @@ say(sorted(count.values()))"""
 
 @pytest.fixture
 def start(runtime: Path) -> Iterator[Start]:
-    """``hami run`` with a program, left running; its first line was "up"."""
+    """``hami run`` with a program, left running; its first line was "up".
+
+    ``ignored`` is a signal that the parent ignores.
+    """
     running: list[subprocess.Popen[str]] = []
 
-    def run(*command: str, **options: object) -> "subprocess.Popen[str]":
+    def run(
+        *command: str, ignored: str | None = None, **options: object
+    ) -> "subprocess.Popen[str]":
+        ignore = ["sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"] if ignored else []
         process = subprocess.Popen(
-            machine.command("run", "--", *command),
+            [*ignore, *machine.command("run", "--", *command)],
             env=machine.environment(runtime),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -178,21 +184,14 @@ def test_a_signal_that_ends_the_program_ends_us(
 
 def test_an_ignored_signal_stays_ignored(start: Start) -> None:
     """As `nohup` has it."""
-
-    def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = start("sh", "-c", "echo up; read _; exit 3", preexec_fn=ignore)
+    process = start("sh", "-c", "echo up; read _; exit 3", ignored="HUP")
     process.send_signal(signal.SIGHUP)
     tell(process, "")
     assert process.wait(DEADLINE) == 3
 
 
 def test_a_parent_that_ignores_children_still_learns_the_exit_code(start: Start) -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-    process = start("sh", "-c", "echo up; read _; exit 3", preexec_fn=ignore)
+    process = start("sh", "-c", "echo up; read _; exit 3", ignored="CHLD")
     tell(process, "")
     assert process.wait(DEADLINE) == 3
 
