@@ -16,8 +16,7 @@ else:
 
 PAGES = [
     *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
-    # It lists paths of the past.
-    *(page for page in ROOT.glob("docs/*.md") if page.name != "moved-paths.md"),
+    *ROOT.glob("docs/*.md"),
 ]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
@@ -32,19 +31,6 @@ def test_every_path_exists(page: Path) -> None:
     quoted = re.findall(r"`([^`\n]+)`", page.read_text())
     named = {path for text in quoted for path in PATH.findall(text)} - BUILT
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
-
-
-def test_every_new_path_of_the_moved_files_exists() -> None:
-    rows = re.findall(
-        r"^\| (`.*) \| (`.*) \|$", (ROOT / "docs" / "moved-paths.md").read_text(), re.M
-    )
-    assert len(rows) >= 50
-    for old, new in rows:
-        folder, _, files = old.partition("`: ")
-        assert not (ROOT / folder.strip("`")).is_file(), old
-        for path in re.findall(r"`([^`]+)`", new):
-            for file in re.findall(r"`([^`]+)`", files) or [""]:
-                assert (ROOT / path / file).exists(), (path, file)
 
 
 def section(heading: str) -> str:
