@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,6 +105,15 @@ def test_a_limit_on_this_process_starts_one(stub: StubServer, ours: Path, tmp_pa
 # Its uniqueness, and that it is no child of a program.
 
 
+def open_files(pid: int) -> set[str]:
+    """What a process has open; it may open and close files meanwhile."""
+    files = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            files.add(str(link.readlink()))
+    return files
+
+
 def test_it_is_a_separate_process(settings: Settings, tmp_path: Path) -> None:
     """No child, group, terminal, open file or variable of who started it; no place in the slice."""
     with shared_slice(settings) as directory:
@@ -123,7 +132,7 @@ def test_it_is_a_separate_process(settings: Settings, tmp_path: Path) -> None:
         environment = Path(f"/proc/{seen.pid}/environ").read_bytes()
         assert b"HAMI_SLICE" not in environment
         assert b"LD_PRELOAD" not in environment
-        files = {str(path.readlink()) for path in Path(f"/proc/{seen.pid}/fd").iterdir()}
+        files = open_files(seen.pid)
         runtime = settings.runtime_directory
         assert files >= {"/dev/null", str(runtime / LOCK), str(runtime / LOG)}
         assert not any(name.startswith("pipe:") for name in files)
