@@ -7,7 +7,7 @@ from support.console import Console
 from support.stub import StubServer
 
 #: Seconds until the memory of ended processes must be released; the grace time is only 750 ms.
-_DEADLINE = 20.0
+_DEADLINE = 60.0
 
 
 def accounted(slice: Path | str, row: int = 0) -> dict[int, int]:

@@ -15,8 +15,8 @@ from typing import Any
 from support.artifacts import Artifacts
 from support.running import Started
 
-#: Seconds that the server has to answer, or a state has to be reached.
-_DEADLINE = 20.0
+#: Seconds that the server has to answer, or a state has to be reached; far more than any takes.
+_DEADLINE = 60.0
 
 
 class StubServer:
