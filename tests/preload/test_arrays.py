@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.console import OUT_OF_MEMORY, SUCCESS
+from support.console import OUT_OF_MEMORY
 from support.memory_use import accounted, agreed, refusals, wait_for_use
 from support.slices import GIB, KIB, MIB
 
@@ -94,15 +94,6 @@ def test_arrays_of_a_killed_process_come_back(gpu, start):
     script.do("array a 8192 8192 4")
     script.kill()
     wait_for_use(gpu, script.slice, 0)
-
-
-def test_an_array_that_the_driver_refuses_is_not_charged(gpu, start):
-    script = start(gpu, GIB)
-    gpu.control({"command": "oom", "card": 0, "nth": 1})
-    assert script("array a 1024 1024") == OUT_OF_MEMORY
-    assert agreed(gpu, script.slice) == refusals(script.slice) == 0
-    assert script("array a 1024 1024") == SUCCESS
-    assert agreed(gpu, script.slice) == MIB
 
 
 def test_below_the_limit_arrays_make_no_difference(trace_pair):

@@ -70,13 +70,6 @@ def test_a_failed_free_below_the_limit_sees_no_difference(trace_pair):
     assert limited == bare
 
 
-def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, run_limited):
-    gpu.control({"command": "oom", "card": 0, "nth": 2})
-    done = run_limited(gpu, GIB, "three_times", 512)
-    assert granted(done) == [True, False, True]
-    assert gpu.peak() == GIB
-
-
 # Processes.
 
 

@@ -198,7 +198,9 @@ def test_a_free_on_a_stream_releases_memory_of_every_kind(gpu, start, command):
     assert freed == SUCCESS or not command.startswith("alloc")
 
 
-@each_kind
+@pytest.mark.parametrize(
+    "command", [*KINDS, "async a 256M -", "create a 256M", "array a 8192 8192 4"]
+)
 def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, start, command):
     script = start(gpu, GIB)
     gpu.control({"command": "oom", "card": 0, "nth": 1})

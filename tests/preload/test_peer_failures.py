@@ -25,36 +25,6 @@ def on(gpu, slice, cards=2):
 # Virtual memory.
 
 
-def test_physical_memory_is_held_while_it_is_mapped_and_its_handle_is_released(gpu, start):
-    """HAMi-core: create, map and release in a loop held 100 GiB under a limit of 4 GiB."""
-    script = start(gpu, 4 * GIB)
-    script.do("reserve r 100G")
-    for number in range(4):
-        script.do("create h 1G", f"map r+{number}G h", "release h")
-    assert script("create h 1G") == OUT_OF_MEMORY
-    assert script("create h 2M") == OUT_OF_MEMORY
-    assert agreed(gpu, script.slice) == 4 * GIB
-    assert script.value("info", "free") == 0
-    script.do("unmap r+2G 1G", "create h 1G", "release h")
-    assert gpu.peak() == 4 * GIB
-
-
-def test_a_query_by_retain_and_release_uncharges_nothing(gpu, start):
-    """HAMi-core: each pair of retain and release takes the memory off once more."""
-    script = start(gpu, GIB)
-    script.do("create h 768M", "reserve r 1G", "map r h")
-    for _ in range(5):
-        script.do("retain q r", "release q")
-        assert agreed(gpu, script.slice) == 768 * MIB
-    assert script("create i 512M") == OUT_OF_MEMORY
-    script.do("release h", "retain q r", "unmap r 768M")
-    assert agreed(gpu, script.slice) == 768 * MIB
-    script.do("release q")
-    assert agreed(gpu, script.slice) == 0
-    assert script("release q") != SUCCESS
-    assert agreed(gpu, script.slice) == 0
-
-
 @pytest.mark.parametrize("before", ["current -", "on t current -", "device 0"])
 def test_physical_memory_is_charged_on_the_device_of_its_location(stub_server, start, before):
     """Without a context, and with that of another device.
@@ -110,27 +80,6 @@ def test_a_handle_and_an_address_of_the_same_number_are_two_things(gpu, start):
     assert agreed(gpu, script.slice) == 0
 
 
-def test_imported_memory_is_limited_in_the_slice_that_imports_it(gpu, start):
-    """HAMi-core: cuMemImportFromShareableHandle is not counted."""
-    owner, importer = start(gpu, 2 * GIB), start(gpu, GIB)
-    numbers = []
-    for name in "abc":
-        owner.do(f"create {name} 512M 0 fd")
-        numbers.append(owner.value(f"export {name}", "fd"))
-    importer.do("reserve r 4G")
-    for at, number in enumerate(numbers[:2]):
-        importer.do(f"import i{at} {owner.pid} {number}", f"map r+{at}G i{at}")
-    assert sum(accounted(importer.slice).values()) == GIB
-    assert importer("alloc p 2M") == OUT_OF_MEMORY
-    importer.do(f"import i2 {owner.pid} {numbers[2]}")
-    assert importer("map r+2G i2") == OUT_OF_MEMORY
-    importer.do("unmap r 512M", "release i0")
-    assert sum(accounted(importer.slice).values()) == 512 * MIB
-    importer.do("map r+2G i2")
-    assert sum(accounted(importer.slice).values()) == GIB
-    assert sum(accounted(owner.slice).values()) == 1536 * MIB == gpu.held() == gpu.peak()
-
-
 def test_memory_that_a_process_exports_to_itself_is_charged_once(gpu, start):
     script = start(gpu, GIB)
     script.do("create h 512M 0 fd", "reserve r 1G")
@@ -173,19 +122,6 @@ def test_imported_memory_that_its_owner_drops_is_charged_to_the_importer(gpu, st
         number = owner.value(f"export {name}", "fd")
         importer.do(f"import {name} {owner.pid} {number}")
         owner.do(f"release {name}", f"close_fd {number}")
-    assert gpu.peak() <= GIB
-
-
-def test_ipc_memory_that_its_owner_frees_is_charged_to_the_process_that_has_it_open(gpu, start):
-    """NVIDIA calls such a free undefined. The stub's driver keeps the memory for the other one."""
-    owner = start(gpu, GIB)
-    importer = start(gpu, owner.slice)
-    for name in "ab":
-        if owner("alloc a 768M") != SUCCESS:
-            break
-        owner.do("ipc_handle a")
-        importer.do(f"ipc_open {name} {owner.outputs.strip()}")
-        owner.do("free a")
     assert gpu.peak() <= GIB
 
 
@@ -499,27 +435,6 @@ def test_a_reset_frees_the_memory_of_its_own_device_only(stub_server, start, kin
     assert on(gpu, script.slice) == [64 * MIB, 0]
 
 
-def test_physical_memory_outlives_the_end_of_a_context(gpu, start):
-    """HAMi-core: it counts with the context that was current (Project-HAMi/HAMi-core#257)."""
-    script = start(gpu, GIB)
-    script.do("context c 0", "create h 256M", "reserve r 256M", "map r h", "destroy c")
-    script.do("device 0", "reset 0", "release h")
-    assert agreed(gpu, script.slice) == 256 * MIB
-    script.do("unmap r 256M")
-    assert agreed(gpu, script.slice) == 0
-
-
-def test_the_end_of_the_primary_context_returns_graph_memory(gpu, start):
-    script = start(gpu, GIB)
-    script.do("graph g", "alloc_node n g 256M", "instantiate x g", "launch cuGraphLaunch x -")
-    script.do("sync -")
-    assert agreed(gpu, script.slice) == 256 * MIB
-    script.do("reset 0", "device 0")
-    assert agreed(gpu, script.slice) == 0
-    script.do("alloc a 1024M")
-    assert gpu.peak() == GIB
-
-
 @pytest.mark.parametrize("create", ["context", "context_v3", "context_v4"])
 @pytest.mark.parametrize("lookup", ["link", "dlsym"])
 def test_memory_of_a_context_of_every_form_is_counted(gpu, start, tmp_path, create, lookup):
@@ -536,22 +451,6 @@ def test_memory_of_a_context_of_every_form_is_counted(gpu, start, tmp_path, crea
 
 
 # Graphs and captures.
-
-
-def test_captured_allocations_are_charged_when_their_graph_runs(gpu, start):
-    """HAMi-core: a captured cuMemAllocAsync is counted at once, and its graph never is."""
-    script = start(gpu, GIB)
-    script.do("stream s")
-    for name in "xy":
-        script.do("begin s", f"async {name} 768M s", f"end s {name}", f"instantiate {name} {name}")
-    assert agreed(gpu, script.slice) == 0
-    script.do("launch cuGraphLaunch x s", "sync s")
-    assert agreed(gpu, script.slice) == 768 * MIB
-    assert script("launch cuGraphLaunch y s") == OUT_OF_MEMORY
-    script.do("free_async x s", "sync s", "launch cuGraphLaunch y s", "sync s", "free y", "sync s")
-    script.do("graph_trim 0")
-    assert agreed(gpu, script.slice) == 0
-    assert gpu.peak() <= GIB
 
 
 def test_memory_that_a_graph_keeps_is_charged_until_it_is_trimmed(gpu, start):
@@ -718,16 +617,6 @@ def test_processes_that_allocate_at_once_never_pass_the_limit(gpu, start, kind):
     results = [answer.split(" -> ")[1].split()[0] for answer in answers]
     assert {*results} == {"0", "2"}
     assert agreed(gpu, first.slice) == 2 * GIB == gpu.peak()
-
-
-@pytest.mark.parametrize("kind", GREEDY)
-def test_a_killed_process_releases_its_memory(gpu, start, kind):
-    """HAMi-core: the memory counts until another process starts or is refused."""
-    process = start(gpu, GIB)
-    process.do("pool m 0", *GREEDY[kind].format("a").split("; "))
-    assert agreed(gpu, process.slice) >= 64 * MIB
-    process.kill()
-    wait_for_use(gpu, process.slice, 0)
 
 
 # Information.

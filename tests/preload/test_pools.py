@@ -267,15 +267,6 @@ def test_the_end_of_a_context_leaves_account_and_ledger_equal(gpu, start, end):
     assert agreed(gpu, script.slice) <= left
 
 
-def test_an_allocation_that_the_driver_refuses_is_not_charged(gpu, start):
-    script = start(gpu, GIB)
-    script.do("async b 100M -")
-    gpu.control({"command": "oom", "card": 0, "nth": 1})
-    assert script("async a 100M -") == OUT_OF_MEMORY
-    assert agreed(gpu, script.slice) == 100 * MIB
-    assert refusals(script.slice) == 0
-
-
 def test_linear_and_pool_memory_share_the_limit(gpu, start):
     script = start(gpu, GIB)
     script.do("alloc a 500M", "async b 500M -", "managed c 24M 1")
