@@ -8,8 +8,9 @@ import pytest
 
 from hami_py import limits
 from hami_py._native import LimitsPage
-from preload.test_share_settings import LAUNCH, WORK, is_metered
+from preload.test_share_settings import ENDLESS, LAUNCH, WORK, holds_each_share
 from support.slices import GIB, MIB
+from support.world import Container
 
 MEMORY, SHARE = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
 
@@ -103,12 +104,6 @@ def test_an_injected_share_keeps_the_fast_path(launcher, gpu, page, recorded):
     assert ("hami-meter" in script.tasks()) is not recorded
 
 
-def test_a_share_changes_under_a_program_with_an_injected_share(launcher, gpu):
-    script = launcher(gpu, 30, env={SHARE: "30"}, begin=False)
-    page = LimitsPage.open(script.slice / "limits")
-    for uuid in gpu.uuids():
-        page.add_injected(uuid, share=30)
-    script.do("init", "device 0 a", "module m", *WORK)
-    for share in (30, None, 60, None):
-        page.set_regimes(dict.fromkeys(gpu.uuids(), (share, "hard", "normal")))
-        assert is_metered(script) is (share is not None)
+def test_a_share_changes_under_a_program_with_an_injected_share(world):
+    container = Container("one", [ENDLESS], 30, injected=30)
+    holds_each_share(world, container, [30, None, 60, None])

@@ -3,6 +3,8 @@
 Whether launches are metered is the question: a limited launch has a meter, and is in the account.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from support.launcher import until
@@ -70,28 +72,33 @@ def test_a_variable_s_share_is_its_card_s(launcher, stub_server):
     is_not_metered(script)
 
 
-def test_a_share_that_is_set_and_removed_while_a_program_runs(world):
-    """And launches on: the first of a new regime is under it."""
-    shares = [None, 30, 100, 50] * 2
-    program = Program(("--work", "async", "--kernel-us", 500, "--queue-ms", 10))
-    container = Container("one", [program])
-    events = [Event(0, "look", "one")]
+#: A program that always has work, with 10 ms of it in the driver's queue.
+ENDLESS = Program(("--work", "async", "--kernel-us", 500, "--queue-ms", 10))
+
+
+def holds_each_share(world, container, shares):
+    """Each share for a second, set while the container's program launches: it holds at once."""
+    events = [Event(0, "look", container.name)]
     for second, share in enumerate(shares):
-        events += [
-            Event(second, "set", "one", now=Container("one", [], share)),
-            Event(second + 1, "look", "one"),
-        ]
+        now = replace(container, share=share)
+        events.append(Event(second, "set", container.name, now=now))
+        events.append(Event(second + 1, "look", container.name))
     played = world(coordinator=False).play([container], len(shares), events)
-    used = [look["used_ns"][0] / 1e9 for look in played.looks["one"]]
+    used = [look["used_ns"][0] / 1e9 for look in played.looks[container.name]]
     for second, share in enumerate(shares):
-        busy = played.busy("one", second, second + 1)
+        busy = played.busy(container.name, second, second + 1)
         billed = used[second + 1] - used[second]
         if share in (None, 100):
             assert (busy, billed) == (pytest.approx(1.0, abs=0.01), pytest.approx(0.0, abs=0.01))
         else:
-            # 10 ms of the old regime were queued, and 100 ms are saved while there is no limit.
+            # What was queued before is not billed, and 100 ms are saved while there is no limit.
             assert billed == pytest.approx(busy, abs=0.015)
             assert share / 100 <= billed <= share / 100 + 0.1
+
+
+def test_a_share_that_is_set_and_removed_while_a_program_runs(world):
+    """And launches on: the first of a new regime is under it."""
+    holds_each_share(world, Container("one", [ENDLESS]), [None, 30, 100, 50] * 2)
 
 
 def test_removing_a_share_releases_waiting_threads(world, kit, tmp_path):

@@ -75,6 +75,7 @@ class Container:
         bare: without slice and library, as if there were no hami.
         variables: of the environment of its processes.
         gang: 16 bytes; containers with the same have their turns together.
+        injected: a share that the control plane has put into its environment.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Container:
     bare: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     gang: bytes | None = None
+    injected: int | None = None
 
     @property
     def regime(self) -> tuple[int | None, str, str]:
@@ -281,6 +283,10 @@ class _Run:
                 LimitRow(uuid, share=share, mode=mode, priority=priority) for uuid in self._uuids
             ]
             LimitsPage.create(directory / "limits", rows, gang=container.gang)
+            if container.injected is not None:
+                page = LimitsPage.open(directory / "limits")
+                for uuid in self._uuids:
+                    page.add_injected(uuid, share=container.injected)
             Account.create(directory / "account")
             GrantsPage.create(directory / "grants")
 
@@ -290,6 +296,8 @@ class _Run:
 
     def env(self, container: Container) -> dict[str, str]:
         group = {"STUB_GPU_GROUP": container.name, **container.variables}
+        if container.injected is not None:
+            group["CUDA_DEVICE_SM_LIMIT"] = str(container.injected)
         return group if container.bare else {**group, "HAMI_SLICE": str(self._slice(container))}
 
     def plan(self, events: Sequence[Event]) -> list[dict[str, Any]]:
