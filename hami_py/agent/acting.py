@@ -27,11 +27,10 @@ from hami_py.gpu.health import Health
 from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
 from hami_py.monitor import exposition
-from hami_py.node import library, mounts
+from hami_py.node import cdi, library, mounts
 from hami_py.node.devices import device_ids
 from hami_py.node.ledger import Ledger, set_aside
 from hami_py.node.slots import Slots
-from hami_py.plugin.allocation import Answers
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
 
@@ -101,10 +100,12 @@ class Acting:
 
     @property
     def not_ready(self) -> str | None:
-        """Why the kubelet does not know the devices; None = it does."""
+        """Why the node's cards cannot be given to containers; None = they can."""
         if self._registration.conflict is not None:
-            return self._registration.conflict
-        return None if self._registration.is_registered else "the log has the reason"
+            return f"not registered: {self._registration.conflict}"
+        if not self._registration.is_registered:
+            return "not registered: the log has the reason"
+        return self._missing_specifications()
 
     def metrics(self) -> bytes:
         """The node's figures in Prometheus' text format."""
@@ -153,10 +154,13 @@ class Acting:
     def _plugin(self) -> Registration:
         paths = self._settings.paths
         installed = library.install(self._settings.library, paths.libraries)
-        # If the webhook mounts the library, the variables that it sets are the limits.
-        mounts_slot = not self._settings.pods.library_directory
-        answers = Answers(paths, installed, self._settings.strategy, mounts_slot)
-        self._handlers = Preparation(self._settings, self._state, answers, self._holds)
+        self._handlers = Preparation(
+            self._settings,
+            self._state,
+            installed if self._state.enforces else None,
+            self._holds,
+            self._events.write,
+        )
         resource = self._settings.pods.profiles[0].gpu
         return Registration(paths.device_plugins, resource, self._devices, self._handlers)
 
@@ -175,13 +179,26 @@ class Acting:
     def _follow_health(self) -> None:
         cards = self._state.cards
         before = cards.unhealthy()
-        cards.set_unhealthy(self._health.unhealthy())
+        unhealthy = dict(self._health.unhealthy())
+        for uuid in self._without_specification():
+            unhealthy.setdefault(uuid, self._state.specifications.why_missing())
+        cards.set_unhealthy(unhealthy)
         now = cards.unhealthy()
         for uuid in sorted(now.keys() | before.keys()):
             if now.get(uuid) != before.get(uuid):
                 self._report_health(uuid, now.get(uuid))
         if now != before:
             self._reporter.wake()
+
+    def _without_specification(self) -> list[str]:
+        known = [card.uuid for card in self._state.cards.all]
+        return self._state.specifications.missing(known)
+
+    def _missing_specifications(self) -> str | None:
+        missing = self._without_specification()
+        if not missing:
+            return None
+        return f"{self._state.specifications.why_missing()}: {', '.join(missing)}; {cdi.FIX}"
 
     def _report_health(self, uuid: str, why: str | None) -> None:
         _log.warning("card %s: %s", uuid, why or "healthy again")
@@ -221,6 +238,7 @@ class Acting:
             node=known.node,
             ledger=self._open_ledger(),
             slots=Slots(paths, (namespace.st_dev, namespace.st_ino)),
+            paths=paths,
         )
 
     def _open_ledger(self) -> Ledger:

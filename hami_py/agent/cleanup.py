@@ -20,7 +20,7 @@ from hami_py.errors import DamagedFile, HamiError, StateError
 from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import ALIYUN, HAMI
 from hami_py.model.pods.annotations import CARDS
-from hami_py.node import mounts
+from hami_py.node import cdi, mounts
 from hami_py.node.ledger import Entry, Ledger
 from hami_py.node.processes import pods_with_processes
 from hami_py.serving import Server, page
@@ -95,6 +95,7 @@ class Cleanup:
         for directory in (paths.runtime, paths.state):
             if directory.is_dir():
                 shutil.rmtree(directory)
+        cdi.keep(paths, ())
         for left in paths.device_plugins.glob("hami-*.sock"):
             left.unlink(missing_ok=True)
         node = f"/api/v1/nodes/{self._settings.node}"

@@ -15,6 +15,7 @@ from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
 from hami_py.monitor.figures import Level
 from hami_py.node.decision import assigned_on
+from hami_py.node.devices import cards_of
 from hami_py.node.drift import Kind
 from hami_py.node.ledger import Entry
 from hami_py.node.rows import UNENFORCED, share_of
@@ -54,6 +55,7 @@ class Figures:
             {kind: kinds[kind] for kind in _KINDS},
             len(self._holds.all()),
             registered,
+            sum(map(_has_other_devices, list(self._state.ledger.entries.values()))),
         )
 
     def note_peaks(self) -> None:
@@ -135,6 +137,11 @@ class Figures:
     def _share(self, card: CardAllocation, mode: NodeMode, level: Level) -> float | None:
         share = share_of(self._state.in_force(card), mode)
         return None if share is None or level == "none" else share / _PERCENT
+
+
+def _has_other_devices(entry: Entry) -> bool:
+    """The kubelet and what reads its list then show other cards than the container's."""
+    return {*cards_of(entry.ids)} != {card.card for card in entry.cards}
 
 
 def _level(mode: NodeMode, *, enforces: bool) -> Level:

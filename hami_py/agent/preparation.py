@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from hami_py._native import LimitRow
 from hami_py.agent.holds import Holds
-from hami_py.agent.pods import NodePod, bound_pod
+from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.model.pods import PodSettings
+from hami_py.kube import Event
 from hami_py.model.pods.annotations import ASSIGNMENT
-from hami_py.model.pods.request import pod_containers, read_pod
+from hami_py.model.pods.request import ParsedContainer, pod_containers, read_pod
 from hami_py.model.pods.wire import CardAllocation, PodName, Size
 from hami_py.node.decision import Decision, Hold, Run, decide, whole_cards
 from hami_py.node.devices import DeviceRecord, cards_of
 from hami_py.node.identity import owners
 from hami_py.node.ledger import Entry
-from hami_py.node.rows import Priority, priority_of
-from hami_py.plugin.allocation import Answers
+from hami_py.node.rows import priority_of
+from hami_py.plugin.allocation import answer
 from hami_py.plugin.api import deviceplugin_pb2 as api
 from hami_py.plugin.checkpoint import read_records
 from hami_py.plugin.pod_resources import PodResources
@@ -48,17 +48,24 @@ class Preparation:
     Args:
         settings: how the agent runs.
         state: what is known of the node.
-        answers: makes the answers to Allocate.
+        library: the installed library for new containers; None = the webhook mounts it.
         holds: the containers that wait.
+        write: writes an event soon.
     """
 
     def __init__(
-        self, settings: AgentSettings, state: NodeState, answers: Answers, holds: Holds
+        self,
+        settings: AgentSettings,
+        state: NodeState,
+        library: Path | None,
+        holds: Holds,
+        write: Callable[[Event], None],
     ) -> None:
         self._settings = settings
         self._state = state
-        self._answers = answers
+        self._library = library
         self._holds = holds
+        self._write = write
         self._resource = settings.pods.profiles[0].gpu
         self._listing = PodResources(settings.paths.pod_resources, self._resource)
 
@@ -72,8 +79,8 @@ class Preparation:
         return preferred(available, required, size, cards)
 
     def allocate(self, ids: Sequence[str]) -> api.ContainerAllocateResponse:
-        """Depends on the devices alone."""
-        return self._answers.container(ids)
+        """Depends on nothing: the container is not known yet."""
+        return answer(self._library)
 
     def pre_start(self, ids: Sequence[str]) -> None:
         """Prepare the container that has these devices.
@@ -168,63 +175,74 @@ class Preparation:
         return candidates[0]
 
     def _prepare(self, record: DeviceRecord) -> None:
-        with self._state.lock:
-            entry = self._state.ledger.entries.get(record.slot)
+        """Prepare the container of a record: its entry in the ledger, its slot, its devices."""
+        state = self._state
+        with state.lock:
+            entry = state.ledger.entries.get(record.slot)
             if entry is not None:
-                self._state.ensure_slot(entry)
+                state.prepare(entry)
                 self._holds.started(record.pod_uid, record.container)
                 return
-        pod = self._state.pods.wait(record.pod_uid, self._settings.assignment_s)
+        pod = state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
             why = "the API server has not reported it to the node agent"
             raise NotYet(f"pod {record.pod_uid}", why, _NOTHING)
-        with self._state.lock:
+        with state.lock:
             decision = self._decide(record, pod)
             if isinstance(decision, Run):
                 entry = self._entry(record, pod, decision)
                 # First the ledger: a slot without an entry would be removed.
-                self._state.ledger.put(entry, changed=decision.changed)
-                self._state.ensure_slot(entry)
+                state.ledger.put(entry)
+                state.prepare(entry)
         if isinstance(decision, Hold):
-            self._holds.hold(
-                pod.uid, record.container, decision.reason, may_be_evicted=decision.is_mismatch
-            )
+            self._holds.hold(pod.uid, record.container, decision.reason)
             raise NotYet(f"{pod.title}, container {record.container}", decision.reason, _NOTHING)
         self._holds.started(pod.uid, record.container)
-        if decision.changed:
-            _log.info(
-                "%s: container %s starts on other cards than the assigned ones: %s",
-                *(pod.title, record.container, ", ".join(card.card for card in decision.cards)),
-            )
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()
-        picked = cards_of(record.ids)
         if pod.uid in view.pods:
-            return decide(view, pod.uid, record.container, picked)
+            return decide(view, pod.uid, record.container)
         if ASSIGNMENT in pod.annotations:
             return Hold("its assignment cannot be read: the log of the node agent has the reason")
         if self._settings.pods.unassigned == "whole-card":
-            return whole_cards(view, pod.uid, record.container, picked)
-        why = (
+            kinds = {each.name: each.kind for each in pod_containers(pod)}
+            return whole_cards(view, pod.uid, record.container, kinds, cards_of(record.ids))
+        return Hold(
             "no card was assigned to it, because it was bound without hami's scheduler; create it "
             "again with schedulerName hami-scheduler"
         )
-        return Hold(why, is_mismatch=True)
 
     def _entry(self, record: DeviceRecord, pod: NodePod, decision: Run) -> Entry:
+        requested, gang = self._requested(pod, record.container)
         return Entry(
             record.slot,
             PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name),
             record.container,
             tuple(sorted(record.ids)),
             decision.cards,
-            _told(pod, record.container, decision.cards, self._settings.pods),
+            _injected(requested, decision.cards),
             record.library,
             self._state.mode(),
-            _priority(pod, record.container, self._settings.pods),
-            _gang(pod, self._settings.pods),
+            priority_of(requested.priority if requested is not None else None),
+            gang,
         )
+
+    def _requested(self, pod: NodePod, container: str) -> tuple[ParsedContainer | None, str | None]:
+        """What a container requests, and its pod's gang.
+
+        The webhook has checked both, but a pod's annotations can change after that.
+        """
+        try:
+            parsed = read_pod(pod, self._settings.pods)
+        except InvalidValue as error:
+            text = (
+                f"container {container} starts with normal priority and without a gang, because "
+                f"the pod's request cannot be read any more: {error}"
+            )
+            self._write(Event(reference(pod), "RequestUnreadable", text))
+            return None, None
+        return parsed.requesting.get(container), parsed.gang
 
 
 def _in_force(
@@ -243,38 +261,23 @@ def _in_force(
     return tuple(found)
 
 
-def _told(
-    pod: NodePod, container: str, cards: Sequence[CardAllocation], settings: PodSettings
+def _injected(
+    requested: ParsedContainer | None, cards: Sequence[CardAllocation]
 ) -> tuple[CardAllocation, ...]:
     """The limits that the webhook has put into the container's environment.
 
     They are those of the request. On some nodes less is limited than what was requested.
     """
-    with suppress(InvalidValue):
-        parsed = read_pod(pod, settings).requesting.get(container)
-        if parsed is not None:
-            size = parsed.request.memory
-            mib = size.mib if isinstance(size, Size) else None
-            return tuple(
-                msgspec.structs.replace(
-                    card,
-                    # A percentage became the assigned amount when the pod was bound.
-                    memory_mib=card.memory_mib if mib is None else mib,
-                    cores=parsed.request.cores,
-                )
-                for card in cards
-            )
-    return tuple(cards)
-
-
-def _priority(pod: NodePod, container: str, settings: PodSettings) -> Priority:
-    with suppress(InvalidValue):
-        parsed = read_pod(pod, settings).requesting.get(container)
-        return priority_of(parsed.priority if parsed is not None else None)
-    return priority_of(None)
-
-
-def _gang(pod: NodePod, settings: PodSettings) -> str | None:
-    with suppress(InvalidValue):
-        return read_pod(pod, settings).gang
-    return None
+    if requested is None:
+        return tuple(cards)
+    size = requested.request.memory
+    # A percentage became the assigned amount when the pod was bound.
+    mib = size.mib if isinstance(size, Size) else None
+    return tuple(
+        msgspec.structs.replace(
+            card,
+            memory_mib=card.memory_mib if mib is None else mib,
+            cores=requested.request.cores,
+        )
+        for card in cards
+    )

@@ -38,6 +38,7 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
             ledger.remove([entry.slot for entry in gone])
         for name in slots.names() - ledger.entries.keys():
             slots.remove(name)
+        state.keep_specifications()
     for entry in gone:
         _log.info(
             "%s/%s: container %s has ended", entry.pod.namespace, entry.pod.name, entry.container

@@ -17,7 +17,7 @@ from hami_py.agent.resize import Refused, Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError
-from hami_py.kube import ApiServer, Event, EventWriter, Reference, evict, patch_metadata
+from hami_py.kube import ApiServer, Event, EventWriter, Reference, patch_metadata
 from hami_py.model.pods import assignment_of, encode_assignment
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.wire import Assignment
@@ -81,7 +81,7 @@ class Reporter:
     def _run(self) -> None:
         steps = (
             *(self._publish, self._resize, self.publish_assignments),
-            *(self._report_holds, self._evict, self._report_mode),
+            *(self._report_holds, self._report_mode),
         )
         while not self._stopping.is_set():
             for step in steps:
@@ -164,18 +164,6 @@ class Reporter:
             text = f"new pods get limits as on nodes of mode {mode}; running ones keep {before}"
             name = self._settings.node
             self._events.write(Event(Reference("Node", name, name), "ModeChanged", text))
-
-    def _evict(self) -> None:
-        pod = self._holds.to_evict(self._state.pods.get)
-        if pod is None:
-            return
-        message = (
-            "it cannot get its cards on this node; it is evicted, and its controller replaces it"
-        )
-        self._tell(pod, "Evicted", message)
-        namespace, name = pod.metadata.namespace or "", pod.metadata.name
-        evict(self._api, namespace, name, pod.uid, deadline_s=_DEADLINE_S)
-        _log.warning("evicted %s", pod.title)
 
 
 def _path(pod: NodePod) -> str:

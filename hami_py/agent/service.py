@@ -102,7 +102,7 @@ class Agent:
         if self._acting is None:
             return 200, "ready to act when the other agent ends\n"
         why = self._acting.not_ready
-        return (200, "ready\n") if why is None else (503, f"not registered: {why}\n")
+        return (200, "ready\n") if why is None else (503, f"{why}\n")
 
     def _metrics(self) -> tuple[int, bytes]:
         acting = self._acting

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hami_py.model import pods
 from hami_py.node.paths import Paths
-from hami_py.plugin.allocation import Strategy
 from hami_py.serving import Listen
 
 __all__ = ["AgentSettings"]
@@ -24,7 +23,6 @@ class AgentSettings:
         pods: how pods are read.
         slots: how many containers may share a card. More than a card's memory usually has room for,
             because the kubelet refuses further pods without asking.
-        strategy: how cards are named for the container runtime.
         listen: where health and metrics are served.
         assignment_s: how long the start of a container waits for the pod's assignment. The kubelet
             waits 30 s for the answer; then it asks again.
@@ -38,7 +36,6 @@ class AgentSettings:
     paths: Paths = field(default_factory=Paths)
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     slots: int = 32
-    strategy: Strategy = "cdi-cri"
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9382))  # noqa: S104
     assignment_s: float = 20.0
     preference_s: float = 0.2

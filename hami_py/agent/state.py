@@ -21,9 +21,10 @@ from hami_py.model import gang_of_namespace
 from hami_py.model.cards import UNKNOWN, DriverMemory
 from hami_py.model.pods import PodSettings, read_node
 from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
+from hami_py.node import cdi, library, slot
 from hami_py.node.decision import BoundPod, Capacity, NodeView
 from hami_py.node.ledger import Entry, Ledger
-from hami_py.node.library import format_of
+from hami_py.node.paths import Paths
 from hami_py.node.rows import limit_rows
 from hami_py.node.slots import Slots
 
@@ -85,7 +86,11 @@ class Cards:
 
     def capacities(self) -> dict[str, Capacity]:
         """What may be allocated of each card."""
-        return {card.uuid: Capacity(card.memory_mib, card.cores) for card in self.all}
+        unhealthy = self.unhealthy()
+        return {
+            card.uuid: Capacity(card.memory_mib, card.cores, unhealthy.get(card.uuid))
+            for card in self.all
+        }
 
     def driver_memory(self, uuid: str) -> DriverMemory:
         """What the driver takes of a card beyond what programs request."""
@@ -102,6 +107,7 @@ class NodeState:
         node: the node's own object.
         ledger: what each container has.
         slots: the slots.
+        paths: the node's directories.
     """
 
     def __init__(
@@ -113,9 +119,12 @@ class NodeState:
         node: NodeStore,
         ledger: Ledger,
         slots: Slots,
+        paths: Paths,
     ) -> None:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
+        self.specifications = cdi.NodeCards(paths.cdi)
+        self._paths = paths
         self.lock = threading.RLock()
         self._settings = settings
         self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
@@ -182,17 +191,30 @@ class NodeState:
         pod = self.pods.get(entry.pod.uid)
         return pod is not None and pod.has_ended(entry.container)
 
-    def ensure_slot(self, entry: Entry) -> None:
-        """Make the slot of an entry exist, with the limits that are in force.
+    def prepare(self, entry: Entry) -> None:
+        """Make what a container needs at its start: its slot, with its limits, and its devices.
 
         Raises:
-            StateError: it cannot be created.
+            StateError: something cannot be created, or its cards have no CDI specification.
         """
-        if not entry.library:
-            # The webhook mounts the library, and the variables are the limits.
-            return
-        gang = None if entry.gang is None else gang_of_namespace(entry.pod.namespace, entry.gang)
-        self.slots.ensure(entry.slot, self._rows(entry), format_of(Path(entry.library)), gang)
+        binds: list[slot.Bind] = []
+        if entry.library:
+            # Otherwise the webhook mounts the library, and the variables are the limits.
+            installed = Path(entry.library)
+            gang = None
+            if entry.gang is not None:
+                gang = gang_of_namespace(entry.pod.namespace, entry.gang)
+            self.slots.ensure(entry.slot, self._rows(entry), library.format_of(installed), gang)
+            binds += slot.binds(self._paths.slots / entry.slot, installed, library.INSIDE)
+            binds.append(
+                slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True)
+            )
+        edits = self.specifications.edits([card.card for card in entry.cards])
+        cdi.write(self._paths, entry.slot, edits, binds)
+
+    def keep_specifications(self) -> None:
+        """Remove the CDI specifications of containers that the ledger does not have any more."""
+        cdi.keep(self._paths, self.ledger.entries)
 
     def set_limits(self, entry: Entry) -> None:
         """Put the limits of an entry in force in its slot, which a container may use now.

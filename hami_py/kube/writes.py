@@ -25,7 +25,6 @@ __all__ = [
     "annotation_bytes",
     "bind",
     "check_annotations",
-    "evict",
     "keeps_labels_of_bindings",
     "patch_metadata",
     "patch_status",
@@ -116,25 +115,6 @@ def patch_status(
     amounts = {name: None if n is None else str(n) for name, n in resources.items()}
     status = {"capacity": amounts, "allocatable": amounts}
     server.patch(f"{path}/status", {"status": status}, MERGE_PATCH, deadline_s=deadline_s)
-
-
-def evict(server: ApiServer, namespace: str, pod: str, uid: str, *, deadline_s: float) -> None:
-    """Evicts a pod, if disruption budgets allow it.
-
-    Raises:
-        Unavailable: a disruption budget does not allow it now (429), or there was no answer.
-        NotFound: the pod does not exist.
-        KubeError: another error.
-    """
-    where, name = quote(namespace, safe=""), quote(pod, safe="")
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": namespace},
-        "deleteOptions": {"preconditions": {"uid": uid}},
-    }
-    path = f"/api/v1/namespaces/{where}/pods/{name}/eviction"
-    server.post(path, body, deadline_s=deadline_s)
 
 
 def annotation_bytes(annotations: Mapping[str, str]) -> int:

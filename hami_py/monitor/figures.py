@@ -83,6 +83,7 @@ class NodeFigures:
         findings: by kind, the number of processes that no allocation explains.
         waiting: the number of containers that wait at their start.
         registered: the kubelet knows the devices.
+        other_devices: the number of containers whose device IDs name other cards than they have.
     """
 
     node: str
@@ -91,3 +92,4 @@ class NodeFigures:
     findings: Mapping[str, int] = field(default_factory=dict)
     waiting: int = 0
     registered: bool = False
+    other_devices: int = 0

@@ -98,6 +98,11 @@ class _Figures(Collector):
         yield found
         for name, text, value in (
             ("hami_node_waiting_containers", "Containers that wait at their start.", node.waiting),
+            (
+                "hami_node_other_device_containers",
+                "Containers whose device IDs at the kubelet name other cards than they have.",
+                node.other_devices,
+            ),
             ("hami_node_registered", "1 if the kubelet knows the devices.", node.registered),
         ):
             gauge = GaugeMetricFamily(name, text, labels=("Hostname",))

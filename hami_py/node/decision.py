@@ -1,19 +1,11 @@
-"""Whether a container may run on the devices that the kubelet has picked for it.
+"""Whether a container may start with the cards that the scheduler has assigned to it.
 
-The scheduler has assigned cards to the container, and the kubelet has picked devices. Usually both
-name the same cards, because the plugin tells the kubelet its preference. But the kubelet may ignore
-it, so there are these cases, in this order:
-
-1. The cards are equal: the container runs, if the ledger has room on them.
-2. Another container on the node, which has not started, is assigned to the picked card, and both
-   containers fit on the other's card: the two cards are swapped.
-3. The picked card has room beside everything that is assigned on the node: the container is
-   assigned to it.
-4. Otherwise the container waits. The kubelet asks again after some seconds.
+It may, if the cards are on the node and healthy, and the ledger has room on them. Otherwise it
+waits, and the kubelet asks again after some seconds. Which devices the kubelet has picked does not
+matter: they only count how many containers have cards.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -26,10 +18,17 @@ _WHOLE = 100
 
 @dataclass(frozen=True)
 class Capacity:
-    """The amounts of a card that may be allocated."""
+    """The amounts of a card that may be allocated.
+
+    Attributes:
+        memory_mib: its memory.
+        cores: percent of its time.
+        unhealthy: why no container may start on it; None = it is healthy.
+    """
 
     memory_mib: int
     cores: int = _WHOLE
+    unhealthy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,220 +61,81 @@ class NodeView:
     allocated: Mapping[tuple[str, str], Sequence[CardAllocation]] = field(default_factory=dict)
     ended: Collection[tuple[str, str]] = ()
 
-    def has_started(self, pod: str, container: str) -> bool:
-        """Whether a container has its cards, or had them."""
-        return (pod, container) in self.allocated or (pod, container) in self.ended
-
 
 @dataclass(frozen=True)
 class Run:
-    """The container may run.
-
-    Attributes:
-        cards: its cards.
-        changed: assignments that have to change for it, by pod.
-    """
+    """The container may run, with these cards."""
 
     cards: tuple[CardAllocation, ...]
-    changed: Mapping[str, Assignment] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Hold:
-    """The container has to wait.
-
-    Attributes:
-        reason: why, in one line, for its event.
-        is_mismatch: the kubelet has picked other cards than the scheduler; waiting alone may not
-            help.
-    """
+    """The container has to wait, for a reason in one line."""
 
     reason: str
-    is_mismatch: bool = False
 
 
 Decision: TypeAlias = Run | Hold
 
 
-def decide(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
+def decide(view: NodeView, pod: str, container: str) -> Decision:
     """Decide about a container that is about to start.
 
     Args:
         view: the node.
         pod: the pod's UID; it must be in ``view.pods``.
         container: the container's name.
-        picked: the UUIDs of the cards of its devices; one occurs as often as it has a device.
     """
     assigned = view.pods[pod].assignment.containers.get(container, ())
     if not assigned:
         return Hold("the pod's assignment has no card for this container")
-    unknown = sorted({*picked} - view.cards.keys())
-    if unknown:
-        return Hold(f"card {unknown[0]} is not on this node any more", is_mismatch=True)
-    if sorted(picked) == sorted(card.card for card in assigned):
-        return _if_room(view, pod, container, assigned)
-    if len(picked) != len(assigned):
-        why = (
-            f"the kubelet has picked {len(picked)} devices, and the container needs {len(assigned)}"
-        )
-        return Hold(why, is_mismatch=True)
-    if len({*picked}) < len(assigned):
-        twice = next(card for card, count in Counter(picked).items() if count > 1)
-        why = (
-            f"the kubelet has picked two devices of card {twice}, and the container needs "
-            f"{len(assigned)} different cards"
-        )
-        return Hold(why, is_mismatch=True)
-    return _swap(view, pod, container, picked) or _move(view, pod, container, picked)
+    for card in assigned:
+        capacity = view.cards.get(card.card)
+        if capacity is None:
+            return Hold(f"card {card.card} is not on this node any more")
+        if capacity.unhealthy is not None:
+            return Hold(f"card {card.card} is unhealthy: {capacity.unhealthy}")
+        others = _at_one_time(_allocated(view), card.card, (pod, container))
+        lacking = shortage(capacity, card, others)
+        if lacking:
+            return Hold(f"{lacking}: containers that should have ended still have the rest")
+    return Run(tuple(assigned))
 
 
-def whole_cards(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
+def whole_cards(
+    view: NodeView, pod: str, container: str, kinds: Mapping[str, Kind], picked: Sequence[str]
+) -> Decision:
     """Decide about a container without an assignment that may have whole cards.
 
     Args:
         view: the node.
         pod: the pod's UID.
         container: the container's name.
-        picked: the UUIDs of the cards of its devices.
+        kinds: when each container of the pod runs.
+        picked: the UUIDs of the cards of its devices; it gets as many cards, and these if they are
+            free.
     """
-    for card in sorted({*picked}):
-        if card not in view.cards:
-            return Hold(f"card {card} is not on this node any more", is_mismatch=True)
-        # The pod's own containers get the same card: init containers run before the others.
-        others = replace(
-            view, allocated={key: each for key, each in view.allocated.items() if key[0] != pod}
+    mine = {name: tuple(cards) for (uid, name), cards in view.allocated.items() if uid == pod}
+    bound = BoundPod(Assignment(1, pod, "", mine), kinds)
+    then = replace(view, pods={**view.pods, pod: bound})
+    free = [
+        uuid
+        for uuid, capacity in view.cards.items()
+        if capacity.unhealthy is None and not any(assigned_on(then, uuid, (pod, container)))
+    ]
+    free.sort(key=lambda uuid: (uuid not in picked, uuid))
+    if len(free) < len(picked):
+        return Hold(
+            f"no card was assigned to it, and it needs {len(picked)} whole cards; {len(free)} "
+            "are free"
         )
-        if any(assigned_on(others, card)):
-            why = f"no card was assigned to it, and others have parts of card {card}"
-            return Hold(why, is_mismatch=True)
     return Run(
         tuple(
             CardAllocation(card, view.cards[card].memory_mib, view.cards[card].cores)
-            for card in sorted({*picked})
+            for card in free[: len(picked)]
         )
     )
-
-
-def _if_room(view: NodeView, pod: str, container: str, cards: Sequence[CardAllocation]) -> Decision:
-    """Case 1: run on these cards, if the ledger has room."""
-    for card in cards:
-        others = _allocated_on(view, card.card, beside=(pod, container))
-        lacking = shortage(view.cards[card.card], card, others)
-        if lacking:
-            return Hold(f"{lacking}: containers that should have ended still have the rest")
-    return Run(tuple(cards))
-
-
-def _swap(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Run | None:
-    """Case 2: exchange single cards with containers that have not started."""
-    after = view
-    for wrong, right in _replacements(view.pods[pod].assignment.containers[container], picked):
-        found = _exchanged(after, (pod, container), wrong, right)
-        if found is None:
-            return None
-        after = found
-    changed = {
-        uid: bound.assignment
-        for uid, bound in after.pods.items()
-        if bound.assignment != view.pods[uid].assignment
-    }
-    mine = after.pods[pod].assignment.containers[container]
-    decision = _if_room(view, pod, container, mine)
-    return Run(decision.cards, changed) if isinstance(decision, Run) else None
-
-
-def _exchanged(
-    view: NodeView, me: tuple[str, str], wrong: CardAllocation, right: str
-) -> NodeView | None:
-    """The node after two containers have exchanged a card; None = no other one can."""
-    if wrong.card not in view.cards:
-        return None
-    for partner in _partners(view, me, wrong.card, right):
-        after = _with_card(view, me, wrong.card, right, without=partner)
-        after = _with_card(after, partner, right, wrong.card, without=me)
-        if not any(_is_overbooked(view, after, card) for card in (wrong.card, right)):
-            return after
-    return None
-
-
-def _partners(
-    view: NodeView, me: tuple[str, str], wrong: str, right: str
-) -> Iterator[tuple[str, str]]:
-    """Containers that have not started and have the picked card, but not the other one."""
-    for uid, bound in sorted(view.pods.items()):
-        for name, allocations in sorted(bound.assignment.containers.items()):
-            cards = {allocation.card for allocation in allocations}
-            is_other = (uid, name) != me and not view.has_started(uid, name)
-            if is_other and right in cards and wrong not in cards:
-                yield uid, name
-
-
-def _with_card(
-    view: NodeView, key: tuple[str, str], before: str, after: str, without: tuple[str, str]
-) -> NodeView:
-    """The node after a container has another card.
-
-    Containers of the pod that run before or after it, and have not started, follow: the kubelet
-    gives them the same devices. One does not.
-    """
-    uid, container = key
-    bound = view.pods[uid]
-    containers = dict(bound.assignment.containers)
-    for name, cards in containers.items():
-        in_turn = "init" in (bound.kinds.get(name), bound.kinds.get(container))
-        follows = in_turn and (uid, name) != without and not view.has_started(uid, name)
-        has_after = any(card.card == after for card in cards)
-        if name == container or (follows and not has_after):
-            containers[name] = tuple(
-                msgspec.structs.replace(card, card=after) if card.card == before else card
-                for card in cards
-            )
-    assignment = msgspec.structs.replace(bound.assignment, containers=containers)
-    return replace(view, pods={**view.pods, uid: replace(bound, assignment=assignment)})
-
-
-def _is_overbooked(before: NodeView, after: NodeView, card: str) -> bool:
-    """Whether more is assigned on a card than it has, and than before."""
-    capacity = after.cards[card]
-    return any(
-        now > max(earlier, most)
-        for now, earlier, most in zip(
-            assigned_on(after, card),
-            assigned_on(before, card),
-            (capacity.memory_mib, capacity.cores),
-            strict=True,
-        )
-    )
-
-
-def _move(view: NodeView, pod: str, container: str, picked: Sequence[str]) -> Decision:
-    """Case 3: take the picked cards, if they have room beside all that is assigned."""
-    assignment = view.pods[pod].assignment
-    mine = list(assignment.containers[container])
-    for wrong, right in _replacements(mine, picked):
-        others = assigned_on(view, right, beside=(pod, container))
-        wanted = msgspec.structs.replace(wrong, card=right)
-        lacking = shortage(view.cards[right], wanted, others)
-        if lacking:
-            why = f"the kubelet has picked card {right} and not {wrong.card}; {lacking}"
-            return Hold(why, is_mismatch=True)
-        mine = [
-            msgspec.structs.replace(card, card=right) if card.card == wrong.card else card
-            for card in mine
-        ]
-    decision = _if_room(view, pod, container, mine)
-    if isinstance(decision, Hold):
-        return decision
-    return Run(decision.cards, {pod: _with(assignment, container, mine)})
-
-
-def _replacements(
-    assigned: Sequence[CardAllocation], picked: Sequence[str]
-) -> list[tuple[CardAllocation, str]]:
-    """The cards that were assigned and not picked, each with one that was picked instead."""
-    names = {card.card for card in assigned}
-    wrong = [card for card in assigned if card.card not in picked]
-    return list(zip(wrong, sorted({*picked} - names), strict=True))
 
 
 def peak(bound: BoundPod, card: str | None, beside: str | None = None) -> tuple[int, int]:
@@ -331,11 +191,6 @@ def _without_ended(view: NodeView, pod: str, bound: BoundPod) -> BoundPod:
     )
 
 
-def _allocated_on(view: NodeView, card: str, beside: tuple[str, str]) -> tuple[int, int]:
-    """The same of what the ledger has."""
-    return _at_one_time(_allocated(view), card, beside)
-
-
 def _at_one_time(
     pods: Mapping[str, BoundPod], card: str, beside: tuple[str, str] | None
 ) -> tuple[int, int]:
@@ -375,8 +230,3 @@ def shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, i
     if wanted.cores > free_cores:
         return f"card {wanted.card} has {free_cores} % free, and {wanted.cores} are needed"
     return None
-
-
-def _with(assignment: Assignment, container: str, cards: Sequence[CardAllocation]) -> Assignment:
-    containers = {**assignment.containers, container: tuple(cards)}
-    return msgspec.structs.replace(assignment, containers=containers)

@@ -21,9 +21,12 @@ from hami_py._native import FORMATS
 from hami_py.config import INSIDE, LIBRARY_NAME
 from hami_py.errors import StateError
 
-__all__ = ["INSIDE", "PRELOAD_NAME", "format_of", "install", "preload_file"]
+__all__ = ["INSIDE", "PRELOAD", "PRELOAD_NAME", "format_of", "install", "preload_file"]
 
 PRELOAD_NAME = "ld.so.preload"
+
+PRELOAD = Path("/etc/ld.so.preload")
+"""Where a container has that file: the loader reads it in every program."""
 
 _DIGITS = 16
 

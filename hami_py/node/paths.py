@@ -5,6 +5,7 @@
 | ``/run/hami`` | the slots, and the coordinator's files | until the node reboots |
 | ``/var/lib/hami`` | the ledger, and the installed libraries | until hami is removed |
 | ``/var/lib/kubelet`` | the kubelet's sockets, and its record of devices | the kubelet's |
+| ``/etc/cdi``, ``/var/run/cdi`` | CDI specifications, NVIDIA's and ours | a container's start |
 
 The paths must be the same for the agent and for the kubelet, because the kubelet hands the agent's
 paths to the container runtime.
@@ -24,11 +25,13 @@ class Paths:
         runtime: on tmpfs; writable for root only.
         state: on a disk, and not mounted with ``noexec``.
         kubelet: the kubelet's own directory.
+        cdi: where the container runtime looks for CDI specifications; ours are in the last one.
     """
 
     runtime: Path = NODE_RUNTIME
     state: Path = Path("/var/lib/hami")
     kubelet: Path = Path("/var/lib/kubelet")
+    cdi: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
     @property
     def slots(self) -> Path:

@@ -6,7 +6,8 @@
            libvgpu.so     empty: the library is mounted over it
 
 The directory belongs to the user that creates it: on a node, root. The container mounts it
-read-only, with two mounts inside: the account, writable, and the installed library (``binds``).
+read-only, and each of its files by itself: the account writable, and the installed library in place
+of the empty file (``binds``). So a volume at the path of a file cannot replace it.
 The library finds the other files beside itself. The account has mode 0666, so every user of the
 container may write it, also a user whose id does not exist on the host. The read-only mount
 protects the other files, also from the container's root.
@@ -101,7 +102,7 @@ def create(
         raise StateError(f"slot {slot}", why, fix) from error
 
 
-def binds(slot: Path, library: Path, target: Path) -> tuple[Bind, Bind, Bind]:
+def binds(slot: Path, library: Path, target: Path) -> tuple[Bind, ...]:
     """The mounts that a container needs. The order matters: the others are inside the first.
 
     Args:
@@ -111,6 +112,8 @@ def binds(slot: Path, library: Path, target: Path) -> tuple[Bind, Bind, Bind]:
     """
     return (
         Bind(slot, target, read_only=True),
+        Bind(slot / LIMITS, target / LIMITS, read_only=True),
+        Bind(slot / GRANTS, target / GRANTS, read_only=True),
         Bind(slot / ACCOUNT, target / ACCOUNT, read_only=False),
         Bind(library, target / LIBRARY_NAME, read_only=True),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,11 +18,6 @@ from hami_py.cli.kubernetes.settings import read_settings, report_settings, sett
 from hami_py.model import check_object_name
 from hami_py.node.paths import Paths
 
-if TYPE_CHECKING:
-    from hami_py.plugin.allocation import Strategy
-
-_STRATEGIES = ("envvar", "cdi-cri", "cdi-annotations", "volume-mounts")
-
 _directory = click.Path(path_type=Path, file_okay=False)
 
 
@@ -33,15 +27,6 @@ _directory = click.Path(path_type=Path, file_okay=False)
     "--cleanup",
     is_flag=True,
     help="Remove what agents have left on this node, after its limited pods have ended.",
-)
-@click.option(
-    "--device-list-strategy",
-    "strategy",
-    type=click.Choice(_STRATEGIES),
-    default="cdi-cri",
-    show_default=True,
-    help="How the container runtime is told the cards of a container, as NVIDIA's device plugin "
-    "names it.",
 )
 @click.option(
     "--slots",
@@ -82,19 +67,29 @@ _directory = click.Path(path_type=Path, file_okay=False)
     show_default=True,
     help="The kubelet's directory.",
 )
+@click.option(
+    "--cdi-directory",
+    "cdi_directories",
+    type=_directory,
+    multiple=True,
+    default=Paths.cdi,
+    show_default=True,
+    help="Where the container runtime looks for CDI specifications; several times for several "
+    "directories. The agent writes into the last one.",
+)
 @settings_option
 @api_server_options
 def node(
     *,
     name: str,
     cleanup: bool,
-    strategy: Strategy,
     slots: int,
     listen: str,
     library: Path | None,
     runtime_directory: Path,
     state_directory: Path,
     kubelet_directory: Path,
+    cdi_directories: tuple[Path, ...],
     settings_file: Path | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -116,10 +111,9 @@ def node(
     settings = AgentSettings(
         node=name,
         library=library or config.read().library,
-        paths=Paths(runtime_directory, state_directory, kubelet_directory),
+        paths=Paths(runtime_directory, state_directory, kubelet_directory, cdi_directories),
         pods=pod_settings,
         slots=slots,
-        strategy=strategy,
         listen=at,
     )
     report_settings(pod_settings)

@@ -28,14 +28,17 @@ CARD_MIB = 8000
 
 def settings(folder: Path) -> AgentSettings:
     """The settings of an agent whose directories are all in this folder."""
-    paths = Paths(folder / "run", folder / "state", folder / "kubelet")
-    for path in (paths.runtime, paths.state, paths.device_plugins):
+    paths = Paths(folder / "run", folder / "state", folder / "kubelet", (folder / "cdi",))
+    for path in (paths.runtime, paths.state, paths.device_plugins, *paths.cdi):
         path.mkdir(parents=True, exist_ok=True)
     return AgentSettings("n1", Path("/library"), paths)
 
 
 def state(of: AgentSettings, *cards: str) -> NodeState:
-    """A node with these cards and no pod."""
+    """A node with these cards, their CDI specification, and no pod."""
+    devices = [{"name": card, "containerEdits": {"env": [f"CARD={card}"]}} for card in cards]
+    written = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
+    (of.paths.cdi[0] / "nvidia.json").write_text(json.dumps(written))
     known = Cards()
     found = [Card(uuid, index, "A100", CARD_MIB) for index, uuid in enumerate(cards)]
     known.add(Inventory(tuple(found), dict.fromkeys(cards, UNKNOWN), "1", {}))
@@ -48,6 +51,7 @@ def state(of: AgentSettings, *cards: str) -> NodeState:
         node=NodeStore(lambda: None),
         ledger=Ledger(of.paths.ledger),
         slots=Slots(of.paths, None),
+        paths=of.paths,
     )
 
 

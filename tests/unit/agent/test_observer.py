@@ -28,7 +28,7 @@ def test_a_damaged_account_hides_no_program(
     name, cards = PodName("p", "default", "p"), (on("A"),)
     entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
     node.ledger.put(entry)
-    node.ensure_slot(entry)
+    node.prepare(entry)
     os.truncate(of.paths.slots / "p" / "account", 0)
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     written: list[Event] = []

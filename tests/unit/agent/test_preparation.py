@@ -1,5 +1,6 @@
 """Containers that start: on which cards, and what is known of them after that."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,18 @@ import pytest
 
 from hami_py._native import LimitsPage
 from hami_py.agent import preparation
-from hami_py.agent.holds import EVICT_AFTER_S, Holds
+from hami_py.agent.holds import Holds
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
+from hami_py.kube import Event
 from hami_py.model import gang_of_namespace
 from hami_py.node.devices import DeviceRecord
 from hami_py.plugin.service import NotYet
-from unit.agent.build import pod, record, settings, state
+from unit.agent.build import LIBRARY, pod, record, settings, state
 from unit.node.build import on
 
 Start = Callable[[DeviceRecord], None]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -34,26 +29,125 @@ def node(tmp_path: Path) -> NodeState:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def holds() -> Holds:
+    return Holds()
 
 
 @pytest.fixture
-def holds(clock: Clock) -> Holds:
-    return Holds(clock)
+def events() -> list[Event]:
+    return []
 
 
 @pytest.fixture
-def start(node: NodeState, holds: Holds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def start(
+    node: NodeState,
+    holds: Holds,
+    events: list[Event],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Start:
     """`start(record)`: the kubelet starts the container of this record of its own."""
-    answers: Any = None
-    prepared = Preparation(settings(tmp_path), node, answers, holds)
+    prepared = Preparation(settings(tmp_path), node, Path(LIBRARY), holds, events.append)
 
     def start(of: DeviceRecord) -> None:
         monkeypatch.setattr(preparation, "read_records", lambda *_: [of])
         prepared.pre_start([*of.ids])
 
     return start
+
+
+def device(node: NodeState, slot: str, tmp_path: Path) -> dict[str, Any]:
+    """What the container runtime adds to a container, by its CDI specification."""
+    text = (tmp_path / "cdi" / f"hami-{slot}.json").read_text()
+    (found,) = json.loads(text)["devices"]
+    assert found["name"] == slot
+    edits: dict[str, Any] = found["containerEdits"]
+    return edits
+
+
+def test_a_container_gets_its_assigned_card_whatever_the_kubelet_picked(
+    node: NodeState, start: Start, tmp_path: Path
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A", 1000)}))
+    start(record("p", "main", "B::0"))
+    assert node.ledger.entries["p-main"].cards == (on("A", 1000),)
+    edits = device(node, "p-main", tmp_path)
+    assert edits["env"] == ["CARD=A", "NVIDIA_VISIBLE_DEVICES=void"]
+    slot = tmp_path / "run" / "slices" / "p-main"
+    assert [(each["hostPath"], each["containerPath"]) for each in edits["mounts"]] == [
+        (str(slot), "/usr/local/hami"),
+        *(
+            (f"{slot}/{name}", f"/usr/local/hami/{name}")
+            for name in ("limits", "grants", "account")
+        ),
+        (LIBRARY, "/usr/local/hami/libvgpu.so"),
+        (str(Path(LIBRARY).with_name("ld.so.preload")), "/etc/ld.so.preload"),
+    ]
+    writable = [each["containerPath"] for each in edits["mounts"] if "ro" not in each["options"]]
+    assert writable == ["/usr/local/hami/account"]
+
+
+def test_containers_of_one_pod_with_the_same_devices_get_their_own_cards(
+    node: NodeState, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet does not say whether the init container starts, or the one after it."""
+    first = {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}
+    node.pods.changed(pod("p", {"init": on("A", 7000), "main": on("B", 8000)}, spec=first))
+    records = [record("p", name, "A::0") for name in ("init", "main")]
+    prepared = Preparation(settings(tmp_path), node, None, Holds(), lambda _: None)
+    monkeypatch.setattr(preparation, "read_records", lambda *_: records)
+    prepared.pre_start(["A::0"])
+    for name, card in (("init", "A"), ("main", "B")):
+        assert f"CARD={card}" in device(node, f"p-{name}", tmp_path)["env"]
+
+
+def test_a_container_waits_while_its_card_has_no_specification(
+    node: NodeState, start: Start, tmp_path: Path
+) -> None:
+    written = tmp_path / "cdi" / "nvidia.json"
+    content = written.read_text()
+    written.unlink()
+    node.pods.changed(pod("p", {"main": on("A", 1000)}))
+    with pytest.raises(NotYet, match=r"no CDI specification in .*; run on the node: nvidia-ctk"):
+        start(record("p", "main", "A::0"))
+    written.write_text(content)
+    start(record("p", "main", "A::0"))
+    assert "CARD=A" in device(node, "p-main", tmp_path)["env"]
+
+
+def test_a_container_that_restarts_follows_a_new_specification(
+    node: NodeState, start: Start, tmp_path: Path
+) -> None:
+    """A new driver has other files, and its specification names them."""
+    node.pods.changed(pod("p", {"main": on("A", 1000)}))
+    start(record("p", "main", "A::0"))
+    written = tmp_path / "cdi" / "nvidia.json"
+    written.write_text(written.read_text().replace("CARD=A", "CARD=A, DRIVER=2"))
+    start(record("p", "main", "A::0"))
+    assert "CARD=A, DRIVER=2" in device(node, "p-main", tmp_path)["env"]
+
+
+def test_a_container_waits_until_its_card_is_free(
+    node: NodeState, holds: Holds, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pods.changed(pod("p", {"main": on("B", 6000)}))
+    node.pods.changed(pod("q", {"main": on("B", 6000)}))
+    start(record("q", "main", "B::0"))
+    with pytest.raises(NotYet):
+        start(record("p", "main", "B::1"))
+    assert [each.pod for each in holds.all()] == ["p"]
+    node.pods.changed(pod("q", {}, status={"phase": "Succeeded"}))
+    node.ledger.remove(["q-main"])
+
+    def fails(*_: object) -> None:
+        raise StateError("the slot", "No space left on device", "free some space")
+
+    with monkeypatch.context() as full:
+        full.setattr(node.slots, "ensure", fails)
+        with pytest.raises(NotYet, match="No space"):
+            start(record("p", "main", "B::1"))
+    start(record("p", "main", "B::1"))
+    assert holds.all() == []
 
 
 SIDECAR = {"initContainers": [{"name": "side", "restartPolicy": "Always"}]}
@@ -67,7 +161,7 @@ def sidecar(**ended: int) -> dict[str, Any]:
 def test_a_sidecar_that_restarts_keeps_its_card(node: NodeState, start: Start) -> None:
     mine = {"side": on("B", 7000)}
     node.pods.changed(pod("p", mine, spec=SIDECAR, status=sidecar()))
-    node.pods.changed(pod("q", {"main": on("A", 7000)}))
+    node.pods.changed(pod("q", {"main": on("B", 7000)}))
     start(record("p", "side", "B::0"))
     # Between its end and its restart the kubelet reports that it has ended.
     node.pods.changed(pod("p", mine, spec=SIDECAR, status=sidecar(exitCode=0)))
@@ -79,8 +173,9 @@ def test_a_sidecar_that_restarts_keeps_its_card(node: NodeState, start: Start) -
     }
 
 
-def test_init_containers_that_may_run_again_keep_their_card(node: NodeState, start: Start) -> None:
-    """In a new sandbox they do, unless the pod is never restarted."""
+def test_the_card_of_an_init_container_is_free_when_it_cannot_run_again(
+    node: NodeState, start: Start
+) -> None:
     mine = {"init": on("B", 7000), "main": on("B", 1000)}
     first = {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}
     done = {
@@ -89,40 +184,13 @@ def test_init_containers_that_may_run_again_keep_their_card(node: NodeState, sta
     }
     node.pods.changed(pod("p", mine, spec=first))
     start(record("p", "init", "B::0"))
-    node.pods.changed(pod("p", mine, spec=first, status=done))
-    start(record("p", "main", "B::0"))
-    node.pods.changed(pod("q", {"main": on("A", 7000)}))
+    node.pods.changed(pod("q", {"main": on("B", 7000)}))
     with pytest.raises(NotYet):
         start(record("q", "main", "B::1"))
-    never = {**first, "restartPolicy": "Never"}
-    node.pods.changed(pod("p", mine, spec=never, status=done))
+    node.pods.changed(pod("p", mine, spec={**first, "restartPolicy": "Never"}, status=done))
+    start(record("p", "main", "B::0"))
     start(record("q", "main", "B::1"))
     assert node.ledger.entries["q-main"].cards == (on("B", 7000),)
-    assert node.ledger.changed.keys() == {"q"}, "p's init container had card B"
-
-
-def test_a_container_that_runs_after_a_wait_is_not_evicted(
-    node: NodeState, holds: Holds, clock: Clock, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.pods.changed(pod("p", {"main": on("A", 6000)}))
-    node.pods.changed(pod("q", {"main": on("B", 6000)}))
-    start(record("q", "main", "B::0"))
-    with pytest.raises(NotYet):
-        start(record("p", "main", "B::1"))
-    node.pods.changed(pod("q", {}, status={"phase": "Succeeded"}))
-    node.ledger.remove(["q-main"])
-
-    def fails(*_: object) -> None:
-        raise StateError("the slot", "No space left on device", "free some space")
-
-    with monkeypatch.context() as full:
-        full.setattr(node.slots, "ensure", fails)
-        with pytest.raises(NotYet, match="No space"):
-            start(record("p", "main", "B::1"))
-    start(record("p", "main", "B::1"))
-    clock.now = EVICT_AFTER_S + 1
-    assert holds.to_evict(node.pods.get) is None
-    assert holds.all() == []
 
 
 GPU = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
@@ -134,8 +202,6 @@ GPU = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu"
         ({"hami.io/gang": "job"}, "job"),
         ({"hami.io/gang": ""}, None),
         ({}, None),
-        # The webhook refuses it, and its author has changed it after that.
-        ({"hami.io/gang": "a b"}, None),
     ],
     ids=str,
 )
@@ -157,3 +223,13 @@ def test_the_gang_of_a_pod_is_on_its_container_s_limits_page(
     node.pods.changed(pod("p", {"main": on("A", 1000)}, spec=GPU))
     start(record("p", "main", "A::0"))
     assert LimitsPage.open(page).gang() == gang
+
+
+def test_a_request_that_was_made_invalid_after_admission_is_reported(
+    node: NodeState, start: Start, events: list[Event]
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A")}, spec=GPU, annotations={"hami.io/gang": "a b"}))
+    start(record("p", "main", "A::0"))
+    assert node.ledger.entries["p-main"].gang is None
+    assert [(each.about.name, each.reason) for each in events] == [("p", "RequestUnreadable")]
+    assert 'metadata.annotations[hami.io/gang]: "a b" is refused' in events[0].message

@@ -46,7 +46,7 @@ def start(node: NodeState, uid: str, card: CardAllocation, library: str = LIBRAR
     ids = (f"{card.card}::0",)
     entry = Entry(uid, name, "main", ids, (card,), (card,), library, "full", "normal")
     node.ledger.put(entry)
-    node.ensure_slot(entry)
+    node.prepare(entry)
 
 
 def request(node: NodeState, wanted: CardAllocation) -> None:

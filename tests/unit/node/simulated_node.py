@@ -4,7 +4,7 @@ The kubelet's rules are those of ``histories.kubelet``. The node agent is replac
 it decides about each container before its start, and keeps what it has decided.
 
 Whether something is wrong is computed from two things that the tested code does not write: the
-device IDs of a container, which the kubelet picked, and the amounts that it requested.
+cards that the scheduler has assigned to a container, and the amounts that it requested.
 """
 
 from __future__ import annotations
@@ -75,10 +75,6 @@ def plus(left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
     return left[0] + right[0], left[1] + right[1]
 
 
-def card(device: str) -> str:
-    return device.partition("::")[0]
-
-
 def most(pod: Pod, assigned: Mapping[str, Iterable[str]]) -> dict[str, tuple[int, int]]:
     """The most that a pod has of each card at any time, if its containers have these cards.
 
@@ -115,7 +111,7 @@ class SimulatedNode:
         self.cards, self.chance = dict(cards), chance
         self.pods: dict[str, Pod] = {}
         self.allocated: dict[Key, tuple[CardAllocation, ...]] = {}
-        self.running: dict[Key, frozenset[str]] = {}
+        self.running: set[Key] = set()
         self.held: dict[Key, Hold] = {}
         self.seen: Counter[str] = Counter()
         self._free = {f"{uuid}::{number}" for uuid in cards for number in range(6)}
@@ -165,19 +161,16 @@ class SimulatedNode:
 
     # The kubelet.
 
-    def admit(self, pod: Pod, follow: float) -> bool:
-        """Pick devices for all containers of a pod. It follows the preference by chance."""
+    def admit(self, pod: Pod) -> bool:
+        """Pick devices of any cards for all containers of a pod."""
         free, waiting = set(self._free), list[str]()
         picked: dict[str, frozenset[str]] = {}
         for request, new in zip(pod.requests, needs(pod.requests), strict=True):
             hand = self.chance.sample(waiting, request.cards - new)
-            wanted = [each.card for each in pod.assignment.containers[request.container]]
-            for number in range(new):
-                right = [device for device in free if card(device) == wanted[-1 - number]]
-                choice = right if right and self.chance.random() < follow else list(free)
-                if not choice:
+            for _ in range(new):
+                if not free:
                     return False
-                device = self.chance.choice(sorted(choice))
+                device = self.chance.choice(sorted(free))
                 free.discard(device)
                 hand.append(device)
             if request.kind == "init":
@@ -191,23 +184,16 @@ class SimulatedNode:
     def start(self, pod: Pod, container: str) -> bool:
         """Ask the agent before the start of a container, and start it unless it has to wait."""
         key = (pod.uid, container)
-        before = self.assigned()
         is_first = key not in self.allocated
         hold = self._pre_start(pod.ids[container])
-        for where, use in self.assigned().items():
-            if self.is_over(where, use) and any(
-                amount > earlier
-                for amount, earlier in zip(use, before.get(where, (0, 0)), strict=True)
-            ):
-                raise Broken(f"{use} of card {where} are assigned, and {before.get(where)} before")
         if hold is not None:
             self.held[key] = hold
-            self.seen["held, other cards" if hold.is_mismatch else "held"] += 1
+            self.seen["held"] += 1
             return False
         if self.held.pop(key, None) is not None:
             self.seen["held, then started"] += 1
         self.seen["started" if is_first else "started again"] += 1
-        self.running[key] = pod.ids[container]
+        self.running.add(key)
         self.check()
         return True
 
@@ -242,35 +228,28 @@ class SimulatedNode:
             key = (record.pod_uid, record.container)
             if key in self.allocated:
                 continue
-            decision = self._decide(*key, record.ids)
+            decision = self._decide(*key)
             if isinstance(decision, Hold):
                 return decision
             self.allocated[key] = decision.cards
         return None
 
-    def _decide(self, uid: str, container: str, ids: frozenset[str]) -> Decision:
-        picked = sorted(map(card, ids))
-        decision = decide(self.view(), uid, container, picked)
+    def _decide(self, uid: str, container: str) -> Decision:
+        decision = decide(self.view(), uid, container)
         if isinstance(decision, Run):
-            for other, assignment in decision.changed.items():
-                self.pods[other].assignment = assignment
-                self.seen["reassigned"] += 1
             request = self.pods[uid].request(container)
             cards = self.pods[uid].assignment.containers[container]
-            if not (
-                cards == decision.cards
-                and sorted(each.card for each in cards) == picked
-                and {(each.memory_mib, each.cores) for each in cards} == {amounts(request)}
-            ):
-                raise Broken(f"{container} has {cards}, and its devices are {sorted(ids)}")
-            self.seen["swapped"] += len(decision.changed) > 1
+            if cards != decision.cards or {(each.memory_mib, each.cores) for each in cards} != {
+                amounts(request)
+            }:
+                raise Broken(f"{container} has {decision.cards}, and {cards} are assigned")
         return decision
 
     # Ends.
 
     def end_container(self, key: Key) -> None:
         """A container ends for good."""
-        del self.running[key]
+        self.running.remove(key)
         self.pods[key[0]].ended.add(key[1])
 
     def forget(self, pod: Pod) -> None:
@@ -286,7 +265,7 @@ class SimulatedNode:
     def end(self, pod: Pod) -> None:
         """All containers of a pod have ended, and it is deleted."""
         for key in self._runs(pod):
-            del self.running[key]
+            self.running.remove(key)
         del self.pods[pod.uid]
         self._free |= {device for ids in pod.ids.values() for device in ids}
         for each in (self.allocated, self.held):
@@ -299,10 +278,10 @@ class SimulatedNode:
     def check(self) -> None:
         """What runs on a card is at most the card."""
         sums: dict[str, tuple[int, int]] = {}
-        for (uid, container), ids in self.running.items():
-            for device in ids:
-                use = amounts(self.pods[uid].request(container))
-                sums[card(device)] = plus(sums.get(card(device), (0, 0)), use)
+        for uid, container in self.running:
+            use = amounts(self.pods[uid].request(container))
+            for each in self.pods[uid].assignment.containers[container]:
+                sums[each.card] = plus(sums.get(each.card, (0, 0)), use)
         for where, use in sums.items():
             if self.is_over(where, use):
                 raise Broken(f"{use} of card {where} are in use: {sorted(self.running)}")

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 
 from histories.reading import ContainerRequest
-from unit.node.simulated_node import Broken, Pod, SimulatedNode, most
+from unit.node.simulated_node import Broken, Pod, SimulatedNode
 
 SEEDS = 600
 
@@ -21,10 +21,7 @@ STEPS = 60
 HAPPENS = {
     "started": 2000,
     "started again": 1100,
-    "reassigned": 800,
-    "swapped": 110,
     "held": 280,
-    "held, other cards": 1000,
     "held, then started": 140,
     "deleted by force": 230,
 }
@@ -38,9 +35,6 @@ class History:
         self.chance = chance = random.Random(seed)  # noqa: S311
         sizes = chance.choice(((8000, 8000, 8000), (8000, 8000), (8000, 8000, 4000)))
         self.node = SimulatedNode(dict(zip("ABC", sizes, strict=False)), chance)
-        # How often the kubelet follows the preference.
-        self.follow = chance.choice((0.0, 0.5, 0.9))
-        # Equal amounts can be swapped; whole cards leave no room.
         self.sizes = chance.choice(((8000,), (4000,), (4000, 8000), (1000, 3000, 4000, 6000)))
         self.count = 0
 
@@ -62,7 +56,7 @@ class History:
         self.count += 1
         if self.node.bind(f"p{self.count}", self._requests()):
             pod = self.node.pods[f"p{self.count}"]
-            if not self.node.admit(pod, self.follow):
+            if not self.node.admit(pod):
                 self.node.end(pod)
 
     def _requests(self) -> list[ContainerRequest]:
@@ -95,7 +89,7 @@ class History:
         return any(self.node.start(pod, container) for pod, container in found[:2])
 
     def restart(self) -> None:
-        known = [key for key in self.node.running if self.node.pods[key[0]].is_known]
+        known = [key for key in sorted(self.node.running) if self.node.pods[key[0]].is_known]
         if known:
             uid, container = self.chance.choice(known)
             pod = self.node.pods[uid]
@@ -111,7 +105,7 @@ class History:
     def end_one(self) -> bool:
         """An init container is done, or an app that is not restarted; False = none runs."""
         # A sidecar runs as long as its pod.
-        running = [key for key in self.node.running if not key[1].startswith("sidecar")]
+        running = [key for key in sorted(self.node.running) if not key[1].startswith("sidecar")]
         if not running:
             return False
         key = self.chance.choice(running)
@@ -138,7 +132,7 @@ class History:
             while self.start_all():
                 pass
             if not (self.end_one() or self._end_forgotten()):
-                self._evict_one()
+                raise Broken(f"all of these wait forever: {self.node.held}")
 
     def _end_forgotten(self) -> bool:
         forgotten = [pod for pod in self.node.pods.values() if not pod.is_known]
@@ -155,24 +149,6 @@ class History:
             for container in pod.startable(self.node.running)
         ]
         return any(found)
-
-    def _evict_one(self) -> None:
-        """All wait. The agent evicts a pod whose devices are of other cards."""
-        evicted = [key[0] for key, hold in self.node.held.items() if hold.is_mismatch]
-        if not evicted:
-            raise Broken(f"all of these wait forever: {self.node.held}")
-        pods = list(self.node.pods.values())
-        are_equal = len({*self.node.cards.values()}) == 1
-        if are_equal and len(pods) == 1 and not self._is_hopeless(pods[0]):
-            raise Broken(f"a pod that is alone on the node cannot start: {self.node.held}")
-        self.node.end(self.node.pods[evicted[0]])
-
-    def _is_hopeless(self, pod: Pod) -> bool:
-        """The kubelet picked two devices of one card, or a card without room for all."""
-        cards = {name: [device[0] for device in ids] for name, ids in pod.ids.items()}
-        return any(len({*each}) < len(each) for each in cards.values()) or any(
-            self.node.is_over(card, use) for card, use in most(pod, cards).items()
-        )
 
 
 def test_no_history_uses_a_card_beyond_its_size_or_leaves_a_container_waiting() -> None:

@@ -11,7 +11,7 @@ from cluster import recordings
 from hami_py.errors import StateError
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.paths import Paths
-from hami_py.plugin.allocation import STRATEGIES, Answers, slot_of
+from hami_py.plugin.allocation import answer, slot_of
 from hami_py.plugin.api import deviceplugin_pb2 as api
 from hami_py.plugin.checkpoint import read_records
 from unit.plugin.conftest import RESOURCE
@@ -26,12 +26,8 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
-def encoded(answer: api.ContainerAllocateResponse) -> str:
-    return base64.b64encode(answer.SerializeToString()).decode()
-
-
-def ours(paths: Paths, *ids: str) -> api.ContainerAllocateResponse:
-    return Answers(paths, LIBRARY, "cdi-cri").container(ids)
+def encoded(message: api.ContainerAllocateResponse) -> str:
+    return base64.b64encode(message.SerializeToString()).decode()
 
 
 def entry(answer: str | None, **more: Any) -> dict[str, Any]:
@@ -66,11 +62,11 @@ def test_a_recorded_one_with_our_answers(paths: Paths) -> None:
     content = recordings.read("kubelet-checkpoint")
     answers = []
     for each in content["Data"]["PodDeviceEntries"]:
-        answers.append(ours(paths, *each["DeviceIDs"]["-1"]))
+        answers.append(answer(LIBRARY))
         each["AllocResp"] = encoded(answers[-1])
     paths.checkpoint.write_text(json.dumps(content))
     pod = "709d5a94-28d9-4d25-8ae3-2cbfa1dc52c9"
-    slots = [slot[0] for answer in answers if (slot := slot_of(answer))]
+    slots = [slot[0] for each in answers if (slot := slot_of(each))]
     assert read_records(paths, RESOURCE) == [
         DeviceRecord(pod, "init", frozenset(["GPU-a::0"]), slots[0], str(LIBRARY)),
         DeviceRecord(pod, "main", frozenset(["GPU-a::0"]), slots[1], str(LIBRARY)),
@@ -78,41 +74,32 @@ def test_a_recorded_one_with_our_answers(paths: Paths) -> None:
     assert slots[0] != slots[1]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_slot_and_library_of_every_kind_of_answer(paths: Paths, strategy: Any) -> None:
-    answer = Answers(paths, LIBRARY, strategy).container(["GPU-a::0"])
-    write(paths, entry(encoded(answer)))
-    (record,) = read_records(paths, RESOURCE)
-    assert f"{paths.slots}/{record.slot}" == answer.mounts[0].host_path
-    assert record.library == str(LIBRARY)
-
-
 def test_a_container_keeps_the_library_of_an_earlier_agent(paths: Paths) -> None:
     earlier = Path("/var/lib/hami/library/1-00000000000000ff/libvgpu.so")
-    write(paths, entry(encoded(Answers(paths, earlier, "envvar").container(["GPU-a::0"]))))
+    write(paths, entry(encoded(answer(earlier))))
     assert [each.library for each in read_records(paths, RESOURCE)] == [str(earlier)]
 
 
 def test_devices_of_several_numa_nodes(paths: Paths) -> None:
     ids = {"0": ["GPU-a::0", "GPU-a::1"], "1": ["GPU-b::7"]}
-    write(paths, entry(encoded(ours(paths, "GPU-a::0")), DeviceIDs=ids))
+    write(paths, entry(encoded(answer(LIBRARY)), DeviceIDs=ids))
     (record,) = read_records(paths, RESOURCE)
     assert record.ids == {"GPU-a::0", "GPU-a::1", "GPU-b::7"}
 
 
 def test_other_resources_are_ignored(paths: Paths) -> None:
-    answer = encoded(ours(paths, "GPU-a::0"))
-    write(paths, entry(answer, ResourceName="example.com/nic"), entry(answer))
+    ours = encoded(answer(LIBRARY))
+    write(paths, entry(ours, ResourceName="example.com/nic"), entry(ours))
     assert len(read_records(paths, RESOURCE)) == 1
     assert len(read_records(paths, "example.com/nic")) == 1
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, "", "!", "AAA", "bm90IGEgbWVzc2FnZQ==", "é", encoded(ours(Paths(), "A::0"))[:50]],
+    "written",
+    [None, "", "!", "AAA", "bm90IGEgbWVzc2FnZQ==", "é", encoded(answer(LIBRARY))[:50]],
 )
-def test_an_answer_that_cannot_be_read_is_not_ours(paths: Paths, answer: str | None) -> None:
-    write(paths, entry(answer), entry(encoded(ours(paths, "GPU-a::0")), ContainerName="ours"))
+def test_an_answer_that_cannot_be_read_is_not_ours(paths: Paths, written: str | None) -> None:
+    write(paths, entry(written), entry(encoded(answer(LIBRARY)), ContainerName="ours"))
     assert [each.container for each in read_records(paths, RESOURCE)] == ["ours"]
 
 
@@ -124,7 +111,7 @@ def test_no_entries(paths: Paths, entries: Any) -> None:
 
 
 def test_no_devices(paths: Paths) -> None:
-    write(paths, entry(encoded(ours(paths)), DeviceIDs=None))
+    write(paths, entry(encoded(answer(LIBRARY)), DeviceIDs=None))
     assert [each.ids for each in read_records(paths, RESOURCE)] == [frozenset()]
 
 
@@ -158,7 +145,7 @@ def test_another_format_is_an_error_that_names_the_file(paths: Paths, content: b
 
 
 def test_every_truncation_is_an_error(paths: Paths) -> None:
-    write(paths, entry(encoded(ours(paths, "GPU-a::0"))))
+    write(paths, entry(encoded(answer(LIBRARY))))
     content = paths.checkpoint.read_bytes()
     for length in range(0, len(content), 7):
         paths.checkpoint.write_bytes(content[:length])

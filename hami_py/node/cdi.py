@@ -1,0 +1,218 @@
+"""The devices of a container, as a CDI specification that is written when the container starts.
+
+When the kubelet admits a container, nobody tells the device plugin whose devices it allocates. So
+the plugin's answer names a CDI device that no specification defines yet: ``hami.io/card=<slot>``.
+Right before the container starts, its assignment is known, and the agent writes the specification:
+the edits that NVIDIA's own specification has for the assigned cards, and the mounts of the slot.
+The container runtime refuses a device that is not defined, and the kubelet tries again. So a
+container never starts on other cards than the assigned ones.
+
+    /etc/cdi, /var/run/cdi               NVIDIA's specifications, read here
+    /var/run/cdi/hami-<slot>.json        ours, one for each container
+
+The mounts of the slot are in the specification because of the order of mounts: the runtime drops a
+mount of the pod at the same path, and mounts deeper paths later.
+
+The format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import yaml
+
+from hami_py.errors import StateError
+from hami_py.node.paths import Paths
+from hami_py.node.slot import Bind
+
+KIND = "hami.io/card"
+
+NVIDIA_KIND = "nvidia.com/gpu"
+
+Edits: TypeAlias = Mapping[str, Any]
+"""``containerEdits`` of a specification: what changes in a container's configuration."""
+
+_PREFIX, _SUFFIX = "hami-", ".json"
+
+_OLDEST = "0.6.0"
+"""The version of a specification without cards of NVIDIA's. containerd 1.7 reads it."""
+
+_NO_OTHERS = "NVIDIA_VISIBLE_DEVICES=void"
+"""Many images have ``all`` there, and NVIDIA's runtime would add all cards."""
+
+
+class _Device(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    container_edits: dict[str, Any] = {}
+
+
+class _Specification(msgspec.Struct, frozen=True, rename="camel"):
+    cdi_version: str
+    kind: str
+    devices: tuple[_Device, ...] = ()
+    container_edits: dict[str, Any] = {}
+
+
+class NodeCards:
+    """NVIDIA's specifications of the node's cards. A change on disk is seen at the next call.
+
+    Args:
+        directories: where they are; a later directory counts more, as for the container runtime.
+    """
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._directories = directories
+        self._read: dict[Path, tuple[tuple[int, ...], _Specification | None]] = {}
+
+    def missing(self, cards: Iterable[str]) -> list[str]:
+        """Those of these UUIDs that no specification has as the name of a device."""
+        known = self._devices()
+        return [card for card in cards if card not in known]
+
+    def edits(self, cards: Sequence[str]) -> tuple[str, Edits]:
+        """What a container with these cards gets, and the version of CDI that it needs.
+
+        Raises:
+            StateError: no specification has one of these cards.
+        """
+        known = self._devices()
+        version, found = _OLDEST, dict[str, Any]()
+        seen = []
+        for card in cards:
+            if card not in known:
+                raise StateError(f"card {card}", self.why_missing(), FIX)
+            specification, device = known[card]
+            if specification not in seen:
+                seen.append(specification)
+                _add(found, specification.container_edits)
+            _add(found, device.container_edits)
+            version = max(version, specification.cdi_version, key=_number)
+        return version, found
+
+    def why_missing(self) -> str:
+        """Why a card cannot be given to containers, in one line."""
+        places = " and ".join(map(str, self._directories))
+        return f"no CDI specification in {places} has a device {NVIDIA_KIND}=<its UUID>"
+
+    def _devices(self) -> dict[str, tuple[_Specification, _Device]]:
+        found = {}
+        read: dict[Path, tuple[tuple[int, ...], _Specification | None]] = {}
+        for directory in self._directories:
+            with suppress(OSError):
+                for path in sorted(directory.iterdir()):
+                    if path.suffix not in (".json", ".yaml") or _is_ours(path.name):
+                        continue
+                    status = path.stat()
+                    stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+                    known = self._read.get(path)
+                    read[path] = (
+                        known if known and known[0] == stamp else (stamp, _specification(path))
+                    )
+                    specification = read[path][1]
+                    if specification is not None and specification.kind == NVIDIA_KIND:
+                        for device in specification.devices:
+                            found[device.name] = (specification, device)
+        self._read = read
+        return found
+
+
+FIX = (
+    "run on the node: nvidia-ctk cdi generate --device-name-strategy=uuid "
+    "--output=/var/run/cdi/nvidia.yaml"
+)
+
+
+def device_name(slot: str) -> str:
+    """The CDI device of a container, by the name of its slot."""
+    return f"{KIND}={slot}"
+
+
+def write(paths: Paths, slot: str, edits: tuple[str, Edits], binds: Iterable[Bind]) -> None:
+    """Define the device of a container, or define it anew.
+
+    Args:
+        paths: the node's directories.
+        slot: the name of its slot.
+        edits: of ``NodeCards.edits``.
+        binds: the mounts of its slot.
+
+    Raises:
+        StateError: the specification cannot be written.
+    """
+    version, of_cards = edits
+    all_edits = dict[str, Any]()
+    _add(all_edits, of_cards)
+    # The last value of a variable counts.
+    _add(all_edits, {"env": [_NO_OTHERS], "mounts": [_mount(bind) for bind in binds]})
+    device = {"name": slot, "containerEdits": all_edits}
+    content = msgspec.json.encode({"cdiVersion": version, "kind": KIND, "devices": [device]})
+    path = _path(paths, slot)
+    # The runtime reads files of this directory by their suffix.
+    aside = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        aside.chmod(0o644)
+        aside.rename(path)
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror or error}"
+        fix = f"free some space, and check {path.parent}"
+        raise StateError(f"the CDI specification of slot {slot}", why, fix) from error
+
+
+def keep(paths: Paths, slots: Iterable[str]) -> None:
+    """Remove the specifications of other slots than these. Containers that run do not need them.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    kept = {_path(paths, slot).name for slot in slots}
+    if paths.cdi[-1].is_dir():
+        for path in list(paths.cdi[-1].iterdir()):
+            if path.name not in kept and _is_ours(path.name):
+                path.unlink(missing_ok=True)
+
+
+def _path(paths: Paths, slot: str) -> Path:
+    return paths.cdi[-1] / f"{_PREFIX}{slot}{_SUFFIX}"
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(_PREFIX) and name.endswith((_SUFFIX, ".new"))
+
+
+def _mount(bind: Bind) -> dict[str, Any]:
+    access = "ro" if bind.read_only else "rw"
+    return {
+        "hostPath": str(bind.source),
+        "containerPath": str(bind.target),
+        "options": [access, "nosuid", "nodev", "bind"],
+    }
+
+
+def _add(to: dict[str, Any], more: Edits) -> None:
+    """Add edits to others. What two cards have in common is there once."""
+    for key, value in more.items():
+        if isinstance(value, list):
+            known = to.setdefault(key, [])
+            to[key] = known + [each for each in value if each not in known]
+        else:
+            to[key] = value
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdecimal() else 0 for part in version.split("."))
+
+
+def _specification(path: Path) -> _Specification | None:
+    """A specification; None if it cannot be read. The container runtime ignores it, too."""
+    with suppress(OSError, yaml.YAMLError, UnicodeDecodeError, msgspec.MsgspecError):
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        content = path.read_bytes()
+        if path.suffix == ".json":
+            return msgspec.json.decode(content, type=_Specification)
+        return msgspec.convert(yaml.load(content, Loader=loader), _Specification)  # noqa: S506
+    return None
