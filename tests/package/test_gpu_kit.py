@@ -112,6 +112,7 @@ def test_its_kernels_assemble_for_old_and_new_cards(kit, tmp_path):
             assert nvjitlink.get_linked_cubin_size(linker) > 0
 
 
+@pytest.mark.tier("ci")
 def test_all_its_tests_pass_on_the_stub(run_kit, result):
     """Runs the whole kit: it is copied to machines without access to missing files."""
     done = run_kit("test", "--stub")

@@ -59,6 +59,7 @@ def test_idle_connections_and_slow_bodies_are_not_closed(opened: Open) -> None:
     assert asked(idle)
 
 
+@pytest.mark.tier("torture")  # It waits, and a machine that pauses makes it fail.
 def test_a_response_may_take_longer_than_a_head(opened: Open) -> None:
     """Waits several times as long as a head may take, with answers under way."""
     listener = opened(head_s=SHORT)
