@@ -237,7 +237,7 @@ class NodeState:
     def _rows(self, entry: Entry) -> list[LimitRow]:
         return limit_rows(
             [self.in_force(card) for card in entry.cards],
-            entry.told,
+            entry.injected,
             mode=entry.mode,
             priority=entry.priority,
             driver_memory=self.cards.driver_memory,

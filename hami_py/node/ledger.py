@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         container: the container's name.
         ids: its device IDs.
         cards: its cards, with the limits that are in force.
-        told: the same cards with the limits that its environment has, which cannot change.
+        injected: the same cards with the limits that its environment has, which cannot change.
         library: the installed library that it has, as a path on the node.
         mode: how the node's cards were used when it was prepared.
         priority: the order among the containers that compete for a card.
@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     container: str
     ids: tuple[str, ...]
     cards: tuple[CardAllocation, ...]
-    told: tuple[CardAllocation, ...]
+    injected: tuple[CardAllocation, ...] = msgspec.field(name="told")  # As older ledgers have it.
     library: str
     mode: NodeMode
     priority: Priority

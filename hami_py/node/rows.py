@@ -33,7 +33,7 @@ def priority_of(requested: int | None) -> Priority:
 
 def limit_rows(
     cards: Sequence[CardAllocation],
-    told: Sequence[CardAllocation],
+    injected: Sequence[CardAllocation],
     *,
     mode: NodeMode,
     priority: Priority,
@@ -43,7 +43,7 @@ def limit_rows(
 
     Args:
         cards: the container's cards, with the limits that are in force.
-        told: the same cards with the limits that the container's environment has.
+        injected: the same cards with the limits that the container's environment has.
         mode: how the node's cards are used.
         priority: the order among the containers that compete for a card.
         driver_memory: what the driver takes of the card with this UUID.
@@ -60,7 +60,7 @@ def limit_rows(
             injected_memory=[in_environment.memory_mib * _MIB],
             injected_shares=[in_environment.cores] if 0 < in_environment.cores < _WHOLE else [],
         )
-        for card, in_environment in zip(cards, told, strict=True)
+        for card, in_environment in zip(cards, injected, strict=True)
     ]
 
 

@@ -69,6 +69,26 @@ def test_what_was_written_is_read_again(written: Path) -> None:
     assert Ledger(written).changed == {}
 
 
+OLD = (
+    b'{"entries":[{"slot":"one","pod":{"uid":"uid-one","namespace":"default","name":"train"},'
+    b'"container":"main","ids":["A::0"],"cards":[{"card":"A","memory_mib":3000,"cores":30}],'
+    b'"told":[{"card":"A","memory_mib":3000,"cores":30}],'
+    b'"library":"/var/lib/hami/library/2-0123456789abcdef/libvgpu.so",'
+    b'"mode":"full","priority":"normal"}],"changed":{},"judged":{}}'
+)
+"""The contents of a ledger before it had gangs."""
+
+
+def with_header(body: bytes) -> bytes:
+    header = {"version": ledger.VERSION, "sha256": hashlib.sha256(body).hexdigest()}
+    return json.dumps(header).encode() + b"\n" + body + b"\n"
+
+
+def test_an_old_ledger_is_read(path: Path) -> None:
+    path.write_bytes(with_header(OLD))
+    assert Ledger(path).entries == {"one": ONE}
+
+
 def test_a_change_that_is_none_writes_nothing(written: Path) -> None:
     """It is synced to a disk, while a container waits."""
     before = written.stat()
@@ -125,8 +145,7 @@ class TestDamage:
     @pytest.mark.parametrize("body", [b"[]", b'{"entries":[{"slot":"one"}]}', b'{"more":1}', b"x"])
     def test_contents_of_another_program(self, path: Path, body: bytes) -> None:
         """Their checksum is right."""
-        header = {"version": ledger.VERSION, "sha256": hashlib.sha256(body).hexdigest()}
-        path.write_bytes(json.dumps(header).encode() + b"\n" + body + b"\n")
+        path.write_bytes(with_header(body))
         with pytest.raises(DamagedFile):
             Ledger(path)
 

@@ -23,13 +23,13 @@ ENFORCED = {
 
 def rows(
     *cards: CardAllocation,
-    told: tuple[CardAllocation, ...] | None = None,
+    injected: tuple[CardAllocation, ...] | None = None,
     mode: NodeMode = "full",
     priority: Priority = "normal",
 ) -> list[LimitRow]:
     return limit_rows(
         cards,
-        cards if told is None else told,
+        cards if injected is None else injected,
         mode=mode,
         priority=priority,
         driver_memory={"A": DriverMemory(500 * MIB, 2 * MIB), "B": UNKNOWN}.__getitem__,
@@ -60,7 +60,7 @@ def test_row_i_is_card_i() -> None:
 def test_the_environment_keeps_the_first_limits_when_the_page_has_others() -> None:
     """A variable cannot change while the container runs, so its value must not lower the limit."""
     first = (CardAllocation("A", 1000, 10),)
-    (row,) = rows(CardAllocation("A", 4000, 50), told=first)
+    (row,) = rows(CardAllocation("A", 4000, 50), injected=first)
     assert (row.memory_limit, row.share) == (4000 * MIB, 50)
     assert (row.injected_memory, row.injected_shares) == ([1000 * MIB], [10])
 
@@ -68,7 +68,9 @@ def test_the_environment_keeps_the_first_limits_when_the_page_has_others() -> No
 def test_cards_and_the_limits_of_the_environment_are_as_many() -> None:
     with pytest.raises(ValueError, match="shorter"):
         rows(
-            CardAllocation("A", 1, 0), CardAllocation("B", 1, 0), told=(CardAllocation("A", 1, 0),)
+            CardAllocation("A", 1, 0),
+            CardAllocation("B", 1, 0),
+            injected=(CardAllocation("A", 1, 0),),
         )
 
 
