@@ -120,11 +120,13 @@ class Figures:
         living = _living(use)
         measured = use.measured_memory[row] if use is not None and living else 0
         used = measured + sum(each.memory[row] for each in living)
+        share = self._share(card, entry.mode, level)
         return ContainerFigures(
             *(entry.pod.namespace, entry.pod.name, entry.container, card.card),
             limit=None if level == "none" else card.memory_mib * _MIB,
-            share=self._share(card, entry.mode, level),
+            share=share,
             level=level,
+            soft=None if share is None else entry.share_mode == "soft",
             used=used,
             driver=measured + sum(each.driver_memory[row] for each in living),
             peak=self._peak(entry.slot, row, used),

@@ -226,6 +226,7 @@ class Preparation:
             self._state.mode(),
             priority_of(requested.priority if requested is not None else None),
             gang,
+            requested.share_mode if requested is not None else "hard",
         )
 
     def _requested(self, pod: NodePod, container: str) -> tuple[ParsedContainer | None, str | None]:
@@ -237,8 +238,8 @@ class Preparation:
             parsed = read_pod(pod, self._settings.pods)
         except InvalidValue as error:
             text = (
-                f"container {container} starts with normal priority and without a gang, because "
-                f"the pod's request cannot be read any more: {error}"
+                f"container {container} starts with normal priority, hard shares and no gang, "
+                f"because the pod's request cannot be read any more: {error}"
             )
             self._write(Event(reference(pod), "RequestUnreadable", text))
             return None, None

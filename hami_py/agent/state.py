@@ -239,6 +239,7 @@ class NodeState:
             [self.in_force(card) for card in entry.cards],
             entry.injected,
             mode=entry.mode,
+            share_mode=entry.share_mode,
             priority=entry.priority,
             driver_memory=self.cards.driver_memory,
         )

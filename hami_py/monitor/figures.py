@@ -54,6 +54,7 @@ class ContainerFigures:
         refusals: the number of refused allocations.
         processes: the number of its processes that use the library.
         level: how its limits are enforced.
+        soft: it also gets idle time; None = it has no share, or has not started.
     """
 
     namespace: str
@@ -63,6 +64,7 @@ class ContainerFigures:
     limit: int | None
     share: float | None
     level: Level
+    soft: bool | None = None
     used: int = 0
     driver: int = 0
     peak: int = 0

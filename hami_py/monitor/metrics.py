@@ -35,6 +35,7 @@ _OF_CONTAINERS: tuple[tuple[str, str, Callable[[ContainerFigures], float | None]
     ("hami_container_memory_driver_bytes", "The driver's own part of it.", lambda c: c.driver),
     ("hami_container_memory_peak_bytes", "Largest use seen, once a second.", lambda c: c.peak),
     ("hami_container_share_limit_ratio", "Part of the time that it may use.", lambda c: c.share),
+    ("hami_container_share_soft", "1 if it also gets idle time, else 0.", lambda c: c.soft),
     ("hami_container_processes", "Processes that use the library.", lambda c: c.processes),
 )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from hami_py.errors import DamagedFile, StateError
+from hami_py.model.limits import Mode
 from hami_py.model.pods.wire import Assignment, CardAllocation, NodeMode, PodName
 from hami_py.node.rows import Priority
 
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         mode: how the node's cards were used when it was prepared.
         priority: the order among the containers that compete for a card.
         gang: the name of its gang in its namespace; None = it has none.
+        share_mode: how its shares hold.
     """
 
     slot: str
@@ -52,6 +54,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     mode: NodeMode
     priority: Priority
     gang: str | None = None
+    share_mode: Mode = "hard"
 
 
 class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from typing import Literal
 
 from hami_py._native import LimitRow
 from hami_py.model.cards import DriverMemory
+from hami_py.model.limits import Mode
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 
 _MIB = 1 << 20
@@ -36,6 +37,7 @@ def limit_rows(
     injected: Sequence[CardAllocation],
     *,
     mode: NodeMode,
+    share_mode: Mode,
     priority: Priority,
     driver_memory: Callable[[str], DriverMemory],
 ) -> list[LimitRow]:
@@ -45,6 +47,7 @@ def limit_rows(
         cards: the container's cards, with the limits that are in force.
         injected: the same cards with the limits that the container's environment has.
         mode: how the node's cards are used.
+        share_mode: how the shares hold.
         priority: the order among the containers that compete for a card.
         driver_memory: what the driver takes of the card with this UUID.
     """
@@ -53,7 +56,7 @@ def limit_rows(
             card.card,
             _memory(card, mode),
             share_of(card, mode),
-            "hard",
+            share_mode,
             priority,
             context_memory=driver_memory(card.card).context,
             granule=driver_memory(card.card).granule,

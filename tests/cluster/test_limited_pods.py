@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mar
 
 ONE, TWO = Limited("one", 3000, 30), Limited("two", 4096, 50)
 
+SOFT = Limited("soft", 1024, 10)
+
 #: What the driver takes for a context on an A100, by the stub's profile.
 CONTEXT_MIB = 413
 
@@ -102,6 +104,16 @@ def test_a_pod_that_is_alone_keeps_its_share(cluster: WholeCluster) -> None:
     percent = compute(cluster, [ONE.name], 3)
     print(percent)
     assert ONE.cores - LESS <= percent[ONE.name] <= ONE.cores + MORE
+
+
+def test_a_soft_pod_that_is_alone_gets_the_idle_time(cluster: WholeCluster) -> None:
+    pod = SOFT.pod("sleep infinity")
+    pod["metadata"]["annotations"] = {"hami.io/share-mode": "soft"}
+    create_soon(cluster.control_plane, pod)
+    running(cluster, SOFT.name)
+    percent = compute(cluster, [SOFT.name], 3)
+    print(percent)
+    assert percent[SOFT.name] >= 100 - LESS
 
 
 @pytest.mark.parametrize(

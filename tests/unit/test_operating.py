@@ -147,7 +147,7 @@ def labels(text: str) -> dict[str, set[str]]:
 def exposed_by_nodes() -> dict[str, set[str]]:
     """The same of a node agent."""
     card = CardFigures("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
-    container = ContainerFigures("ml", "p", "main", "GPU-0", 1, 0.3, "preload")
+    container = ContainerFigures("ml", "p", "main", "GPU-0", 1, 0.3, "preload", soft=False)
     figures = NodeFigures("n", (card,), (container,), {"bypass": 1}, 0, registered=True)
     return labels(node_exposition(figures).decode())
 

@@ -49,6 +49,8 @@ def test_every_field_can_be_set(written: Written) -> None:
         max_memory_mib=81920,
         small_memory_mib=0,
         core_policy="force",
+        share_mode="soft",
+        share_modes={"lab": "hard", "ml": "soft"},
         schedulers=("one", "two"),
         allowed_preloads=("/a.so",),
         guarded_mounts=("/b",),
@@ -57,7 +59,8 @@ def test_every_field_can_be_set(written: Written) -> None:
         library_directory="/c",
     )
     said = {field.name: getattr(meant, field.name) for field in fields(meant)}
-    assert all(said[field.name] != field.default for field in fields(meant))
+    defaults = PodSettings()
+    assert all(said[field.name] != getattr(defaults, field.name) for field in fields(meant))
     said["profiles"] = ["aliyun", "hami"]
     # JSON is YAML.
     assert read_settings(written(json.dumps(said))) == meant
@@ -83,6 +86,12 @@ def test_every_field_can_be_set(written: Written) -> None:
         (f"max_cards: 0x{5000 * 'f'}", "max_cards", f"0x{5000 * 'f'}", "a smaller number"),
         ("max_memory_mib: 500\nprofiles: [aliyun]", "max_memory_mib", "500", "from 1024 to"),
         ("core_policy: off", "core_policy", "false", "write default, force or disable"),
+        ("share_mode: Soft", "share_mode", "Soft", "write hard or soft"),
+        ("share_modes: soft", "share_modes", "soft", "write a mapping"),
+        ("share_modes: {lab: 1}", "share_modes[lab]", "1", "write hard or soft"),
+        ("share_modes: {lab: lend}", "share_modes[lab]", "lend", "write hard or soft"),
+        ("share_modes: {1: soft}", "share_modes", "1", "quote"),
+        ("share_modes: {Lab: soft}", "share_modes", "Lab", "as kubectl shows it"),
         ("profiles: [hami, nvidia]", "profiles[1]", "nvidia", "write hami or aliyun"),
         ("profiles: [hami, hami]", "profiles", "hami", "name each profile once"),
         ("profiles: []", "profiles", "", "name at least one"),
@@ -236,8 +245,14 @@ def test_both_programs_log_their_settings(written: Written, tmp_path: Path) -> N
     config = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
     lists = {"clusters": [server], "contexts": [context], "users": [{"name": "u", "user": {}}]}
     kubeconfig.write_text(json.dumps({**config, **lists}))
-    path = written("schedulers: [one]\nprofiles: [hami, aliyun]\ndefault_cards: 2")
-    said = "hami: settings: profiles: hami, aliyun; default_cards: 2; schedulers: one"
+    path = written(
+        "schedulers: [one]\nprofiles: [hami, aliyun]\ndefault_cards: 2\n"
+        "share_modes: {lab: soft, ml: hard}"
+    )
+    said = (
+        "hami: settings: profiles: hami, aliyun; default_cards: 2; share_modes: lab=soft, ml=hard; "
+        "schedulers: one"
+    )
     # No program can listen there: they end before they call the API server, or when they do.
     where = ("--listen", "203.0.113.1:9380", "--kubeconfig", str(kubeconfig))
     for command in ("webhook", "scheduler"):

@@ -81,6 +81,7 @@ def explain_pod(
     settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
     from hami_py.model import legible, pods  # noqa: PLC0415
+    from hami_py.model.pods.request import read_pod  # noqa: PLC0415
     from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
 
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
@@ -93,10 +94,14 @@ def explain_pod(
         return
     assignment = pods.assignment_of(pod)
     if assignment is not None:
+        requesting = read_pod(pod, settings).requesting
         for container, shares in assignment.containers.items():
+            read = requesting.get(container)
+            mode = f" ({read.share_mode})" if read is not None else ""
             for share in shares:
-                time = f"{share.cores} percent of" if share.cores else "no limit on"
-                allocated = f"{share.memory_mib} MiB, {time} its time"
+                time = f"{share.cores} percent of its time{mode}"
+                time = time if share.cores else "no limit on its time"
+                allocated = f"{share.memory_mib} MiB, {time}"
                 click.echo(f"{container} has {share.card} on {assignment.node}: {allocated}")
         click.echo("the cards of this pod count as free below")
     elif pod.spec.node_name is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,10 +87,13 @@ def read_settings(
 def report_settings(settings: PodSettings) -> None:
     """Writes one line with all settings that are not defaults; equal lines judge alike."""
     changed = []
+    defaults = type(settings)()
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if value != field.default:
+        if value != getattr(defaults, field.name):
             names = [profile.name for profile in value] if field.name == "profiles" else value
+            if isinstance(names, Mapping):
+                names = [f"{name}={value}" for name, value in names.items()]
             listed = ", ".join(names) if isinstance(names, (list, tuple)) else str(names)
             changed.append(f"{field.name}: {listed or 'none'}")
     report(f"settings: {'; '.join(changed) or 'the defaults'}")

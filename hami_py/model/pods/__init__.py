@@ -9,6 +9,7 @@ cannot disagree. In the order of a pod's way:
 | ``objects``, ``decoding`` | Kubernetes' objects as types; errors that name the field |
 | ``quantities`` | the grammar of numbers, and which numbers each resource may have |
 | ``request``, ``card_request`` | reading a pod: its containers' requests, and which cards |
+| ``share_mode`` | whether the share of a container's time is hard or soft |
 | ``admission`` | the webhook's decision: findings, variables, mounts |
 | ``nodes``, ``quotas`` | reading nodes and quotas |
 | ``affinity`` | why kube-scheduler excludes a node, apart from cards |

@@ -52,6 +52,7 @@ class NameProfile:
         card_policy: annotation of a pod: the order of cards.
         weights: annotation of a pod: the weight of each resource when cards are compared.
         gang: annotation of a pod: the name of its containers' gang.
+        share_mode: annotation of a pod: how its shares of time hold.
         ignore_label: label of a namespace whose pods the webhook does not review.
         ignore_value: its value.
         cordon: annotations of a node: cards that receive no new pods.
@@ -83,6 +84,7 @@ class NameProfile:
     card_policy: str | None = None
     weights: str | None = None
     gang: str | None = None
+    share_mode: str | None = None
     ignore_label: str | None = None
     ignore_value: str = "ignore"
     cordon: tuple[str, ...] = ()
@@ -100,7 +102,8 @@ class NameProfile:
     @cached_property
     def pod_annotations(self) -> frozenset[str]:
         """The annotations of a pod that are read."""
-        return self.card_annotations | ({self.gang} if self.gang is not None else set())
+        others = (self.gang, self.share_mode)
+        return self.card_annotations.union(name for name in others if name is not None)
 
     @cached_property
     def resources(self) -> tuple[str, ...]:
@@ -114,7 +117,7 @@ def hami(prefix: str = "nvidia.com", domain: str = "hami.io") -> NameProfile:
 
     Args:
         prefix: of the resources and of the annotations that select cards; configurable in HAMi.
-        domain: of the policies, the gang, and the annotations and labels of nodes.
+        domain: of the policies, the gang, the share mode, and the annotations and labels of nodes.
     """
     return NameProfile(
         name="hami",
@@ -133,6 +136,7 @@ def hami(prefix: str = "nvidia.com", domain: str = "hami.io") -> NameProfile:
         card_policy=f"{domain}/gpu-scheduler-policy",
         weights=f"{domain}/device-scoring-weights",
         gang=f"{domain}/gang",
+        share_mode=f"{domain}/share-mode",
         ignore_label=f"{domain}/webhook",
         cordon=(f"{domain}/cordon", f"{domain}/device-cordon"),
         mode_label=f"{domain}/mode",

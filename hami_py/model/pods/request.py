@@ -13,12 +13,14 @@ from collections.abc import Mapping
 import msgspec
 
 from hami_py.errors import InvalidValue
+from hami_py.model.limits import Mode
 from hami_py.model.names import check_name
 from hami_py.model.pods.card_request import read_card_request
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Container, Pod, Quantity, Resources
 from hami_py.model.pods.quantities import Resource, ResourceTable, count, number
 from hami_py.model.pods.settings import DEFAULT, PodSettings
+from hami_py.model.pods.share_mode import read_share_mode
 from hami_py.model.pods.wire import ContainerRequest, Kind, Memory, PodName, PodRequest, Size
 
 WHOLE_PERCENT = 100
@@ -66,12 +68,14 @@ class ParsedContainer(msgspec.Struct, frozen=True):
         priority: 0 goes before 1 on the same card; None = not set.
         added_limits: resources that the webhook adds to ``limits``, so that every reader of the pod
             finds the same numbers there.
+        share_mode: how its share of time holds.
     """
 
     request: ContainerRequest
     profile: NameProfile
     priority: int | None
     added_limits: Mapping[str, int]
+    share_mode: Mode
 
 
 class ParsedPod(msgspec.Struct, frozen=True):
@@ -165,7 +169,8 @@ def read_container(
     """The request of a container, or None if it requests no GPU.
 
     Raises:
-        InvalidValue: a number is malformed or out of range, or two of them contradict each other.
+        InvalidValue: a number is malformed or out of range, two of them contradict each other, or
+            the pod's share mode is unknown.
     """
     resources = container.spec.resources
     if resources is None or not (resources.limits or resources.requests):
@@ -208,7 +213,8 @@ def read_container(
         if cores:
             added[profile.cores] = cores
     request = ContainerRequest(container.name, container.kind, card_count, size, cores)
-    return ParsedContainer(request, profile, priority, added)
+    share_mode = read_share_mode(container.spec, pod, settings)
+    return ParsedContainer(request, profile, priority, added, share_mode)
 
 
 def _table(

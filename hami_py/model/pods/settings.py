@@ -6,8 +6,8 @@ understand is an error, never a default.
 """
 
 import posixpath
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ import msgspec
 
 from hami_py._native import MAX_CARDS
 from hami_py.errors import InvalidValue
+from hami_py.model.limits import Mode
 from hami_py.model.names import check_object_name, legible
 from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile
 from hami_py.model.pods.quantities import ResourceTable, resource_table
@@ -69,6 +70,14 @@ class PodSettings:
     """How limits on time are enforced, like HAMi's ``gpuCorePolicy``: the value of
     ``GPU_CORE_UTILIZATION_POLICY``. With ``default`` the variable is not set, and a pod may set it.
     """
+
+    share_mode: Mode = "hard"
+    """How the share of a container holds if neither its pod nor its namespace says it
+    (share_mode.py). ``hard``: it gets no more, even if the card is idle. ``soft``: it also gets
+    the time that no other container uses, as with HAMi's ``gpuCorePolicy: default``."""
+
+    share_modes: Mapping[str, Mode] = field(default_factory=dict, hash=False)
+    """The same by namespace. They are here because a node agent does not read namespaces."""
 
     schedulers: tuple[str, ...] = ()
     """Schedulers that may place pods that request a GPU. The webhook writes the first into pods
@@ -130,11 +139,16 @@ class PodSettings:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise InvalidValue(name, str(value), f"write a number from {least} to {most}")
-        for name, choices in (("core_policy", CorePolicy), ("unassigned", Unassigned)):
-            if getattr(self, name) not in get_args(choices):
-                raise InvalidValue(
-                    name, getattr(self, name), f"write {', '.join(get_args(choices))}"
-                )
+        for name, value, choices in (
+            ("core_policy", self.core_policy, CorePolicy),
+            ("share_mode", self.share_mode, Mode),
+            *((f"share_modes[{each}]", mode, Mode) for each, mode in self.share_modes.items()),
+            ("unassigned", self.unassigned, Unassigned),
+        ):
+            if value not in get_args(choices):
+                raise InvalidValue(name, value, f"write {_either(get_args(choices))}")
+        for namespace in self.share_modes:
+            check_object_name("share_modes", namespace)
         for path in self.allowed_preloads:
             # ld.so splits or expands a path with one of these characters.
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
@@ -208,14 +222,15 @@ _SIMILAR = 0.75
 def decode_settings(written: object) -> PodSettings:
     """Turn the contents of a settings file, as a YAML reader returns them, into settings.
 
-    A field that is left out has its default. A list replaces the default list.
+    A field that is left out has its default. A list or a mapping replaces the default one.
 
     Args:
         written: a mapping from the names of ``PodSettings``' fields, or ``None`` for an empty file.
 
     Raises:
         InvalidValue: an unknown field, a value of a wrong type or out of range, or no mapping.
-            ``field`` is the setting's name, with the index in a list, as in ``schedulers[1]``.
+            ``field`` is the setting's name, with the index in a list or the key in a mapping, as in
+            ``schedulers[1]``.
     """
     if written is None:
         return PodSettings()
@@ -240,6 +255,14 @@ def _convert(field: str, value: object, kind: object) -> object:
             raise InvalidValue(field, _shown(value), "write a list: [one, other]")
         each, _ = get_args(kind)
         return tuple(_convert(f"{field}[{i}]", item, each) for i, item in enumerate(value))
+    if get_origin(kind) is Mapping:
+        if not isinstance(value, dict):
+            raise InvalidValue(field, _shown(value), "write a mapping: {one: …, other: …}")
+        key, each = get_args(kind)
+        return {
+            _convert(field, name, key): _convert(f"{field}[{legible(name)}]", item, each)
+            for name, item in value.items()
+        }
     try:
         converted: object = msgspec.convert(value, kind)
     except msgspec.ValidationError:

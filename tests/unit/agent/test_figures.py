@@ -9,10 +9,14 @@ import pytest
 from hami_py.agent.figures import Figures
 from hami_py.agent.holds import Holds
 from hami_py.agent.observer import Observer
+from hami_py.agent.state import NodeState
 from hami_py.kube import Reference
+from hami_py.model.limits import Mode
 from hami_py.model.pods import PodSettings
-from hami_py.monitor import ContainerFigures
-from unit.agent.build import pod, settings, state
+from hami_py.model.pods.wire import PodName
+from hami_py.monitor import ContainerFigures, NodeFigures
+from hami_py.node.ledger import Entry
+from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
 
 
@@ -20,12 +24,15 @@ def exposed(folder: Path, of_pods: PodSettings) -> ContainerFigures:
     """The figures of a container that has not started."""
     node = state(replace(settings(folder), pods=of_pods), "A")
     node.pods.changed(pod("p", {"main": on("A", 3000, 30)}))
+    (found,) = collected(node).containers
+    return found
+
+
+def collected(node: NodeState) -> NodeFigures:
     about = Reference("Node", "n1", "n1")
     nothing: Any = None
     observer = Observer(node, nothing, about, nothing, period_s=1.0, slots=10)
-    figures = Figures("n1", node, observer, Holds()).collect(registered=True)
-    (found,) = figures.containers
-    return found
+    return Figures("n1", node, observer, Holds()).collect(registered=True)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +49,18 @@ def test_a_limit_that_is_not_enforced_has_no_series(
     found = exposed(tmp_path, of_pods)
     assert (found.level, found.share) == (level, share)
     assert (found.limit is not None) is has_limit
+
+
+@pytest.mark.parametrize(
+    ("cores", "mode", "soft"), [(30, "soft", True), (30, "hard", False), (0, "soft", None)]
+)
+def test_a_share_is_shown_as_soft_or_hard(
+    tmp_path: Path, cores: int, mode: Mode, soft: bool | None
+) -> None:
+    node = state(settings(tmp_path), "A")
+    cards = (on("A", 3000, cores),)
+    name = PodName("p", "default", "p")
+    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal", None, mode)
+    node.ledger.put(entry)
+    (found,) = collected(node).containers
+    assert found.soft is soft

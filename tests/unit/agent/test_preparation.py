@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hami_py._native import LimitsPage
@@ -16,6 +17,7 @@ from hami_py.errors import StateError
 from hami_py.kube import Event
 from hami_py.model import gang_of_namespace
 from hami_py.node.devices import DeviceRecord
+from hami_py.node.ledger import Ledger
 from hami_py.plugin.service import NotYet
 from unit.agent.build import LIBRARY, pod, record, settings, state
 from unit.node.build import on
@@ -223,6 +225,41 @@ def test_the_gang_of_a_pod_is_on_its_container_s_limits_page(
     node.pods.changed(pod("p", {"main": on("A", 1000)}, spec=GPU))
     start(record("p", "main", "A::0"))
     assert LimitsPage.open(page).gang() == gang
+
+
+SHARED = {
+    "containers": [
+        {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30}}}
+    ]
+}
+
+
+def test_the_share_mode_of_a_pod_is_on_its_container_s_limits_page(
+    node: NodeState, start: Start, tmp_path: Path
+) -> None:
+    soft = {"hami.io/share-mode": "soft"}
+    node.pods.changed(pod("p", {"main": on("A", 1000, 30)}, spec=SHARED, annotations=soft))
+    node.pods.changed(pod("q", {"main": on("A", 1000, 30)}, spec=SHARED))
+    pages = {name: settings(tmp_path).paths.slots / f"{name}-main" / "limits" for name in "pq"}
+    for name in pages:
+        start(record(name, "main", f"A::{name}"))
+
+    def modes() -> dict[str, str]:
+        return {name: LimitsPage.open(page).rows()[0].mode for name, page in pages.items()}
+
+    assert modes() == {"p": "soft", "q": "hard"}
+    # After a reboot and a restart of the agent, the slots are made again from the ledger alone.
+    node.ledger = Ledger(settings(tmp_path).paths.ledger)
+    for name in pages:
+        node.slots.remove(f"{name}-main")
+        node.pods.changed(pod(name, {"main": on("A", 1000, 30)}, spec=SHARED))
+        start(record(name, "main", f"A::{name}"))
+    assert modes() == {"p": "soft", "q": "hard"}
+    # New limits keep the mode.
+    entry = node.ledger.entries["p-main"]
+    node.set_limits(msgspec.structs.replace(entry, cards=(on("A", 1000, 50),)))
+    assert LimitsPage.open(pages["p"]).rows()[0].share == 50
+    assert modes() == {"p": "soft", "q": "hard"}
 
 
 def test_a_request_that_was_made_invalid_after_admission_is_reported(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hami_py.errors import DamagedFile, StateError
@@ -58,9 +59,10 @@ def test_a_missing_file_is_an_empty_ledger(path: Path) -> None:
 
 
 def test_what_was_written_is_read_again(written: Path) -> None:
-    Ledger(written).put(TWO)
+    two = msgspec.structs.replace(TWO, share_mode="soft", gang="job")
+    Ledger(written).put(two)
     again = Ledger(written)
-    assert again.entries == {"one": ONE, "two": TWO}
+    assert again.entries == {"one": ONE, "two": two}
     assert again.changed == {"uid-one": MOVED}
     again.put(entry("one", on("C")))
     again.remove(["two", "never there"])
@@ -76,7 +78,7 @@ OLD = (
     b'"library":"/var/lib/hami/library/2-0123456789abcdef/libvgpu.so",'
     b'"mode":"full","priority":"normal"}],"changed":{},"judged":{}}'
 )
-"""The contents of a ledger before it had gangs."""
+"""The contents of a ledger before it had gangs and share modes."""
 
 
 def with_header(body: bytes) -> bytes:
@@ -87,6 +89,7 @@ def with_header(body: bytes) -> bytes:
 def test_an_old_ledger_is_read(path: Path) -> None:
     path.write_bytes(with_header(OLD))
     assert Ledger(path).entries == {"one": ONE}
+    assert ONE.share_mode == "hard"
 
 
 def test_a_change_that_is_none_writes_nothing(written: Path) -> None:

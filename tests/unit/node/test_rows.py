@@ -4,6 +4,7 @@ import pytest
 
 from hami_py._native import LimitRow
 from hami_py.model.cards import UNKNOWN, DriverMemory
+from hami_py.model.limits import MODES, Mode
 from hami_py.model.pods.wire import NODE_MODES, CardAllocation, NodeMode
 from hami_py.node.rows import Priority, limit_rows, priority_of
 
@@ -25,12 +26,14 @@ def rows(
     *cards: CardAllocation,
     injected: tuple[CardAllocation, ...] | None = None,
     mode: NodeMode = "full",
+    share_mode: Mode = "hard",
     priority: Priority = "normal",
 ) -> list[LimitRow]:
     return limit_rows(
         cards,
         cards if injected is None else injected,
         mode=mode,
+        share_mode=share_mode,
         priority=priority,
         driver_memory={"A": DriverMemory(500 * MIB, 2 * MIB), "B": UNKNOWN}.__getitem__,
     )
@@ -41,6 +44,12 @@ def test_the_limits_of_each_mode(mode: NodeMode) -> None:
     (row,) = rows(CardAllocation("A", 3000, 30), mode=mode)
     assert (row.memory_limit, row.share) == ENFORCED[mode]
     assert (row.uuid, row.mode, row.context_memory) == ("A", "hard", 500 * MIB)
+
+
+@pytest.mark.parametrize("share_mode", MODES)
+def test_every_card_has_the_container_s_share_mode(share_mode: Mode) -> None:
+    both = (CardAllocation("A", 1000, 30), CardAllocation("B", 1000, 30))
+    assert [row.mode for row in rows(*both, share_mode=share_mode)] == [share_mode, share_mode]
 
 
 @pytest.mark.parametrize(("cores", "share"), [(0, None), (1, 1), (99, 99), (100, None)])

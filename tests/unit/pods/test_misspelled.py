@@ -29,6 +29,7 @@ PAGE = (ROOT / "docs" / "pods.md").read_text()
         ("nvidia.com/gpu-scheduler-policy", "hami.io/gpu-scheduler-policy"),
         ("hami.io/gangs", "hami.io/gang"),
         ("nvidia.com/gang", "hami.io/gang"),
+        ("hami.io/sharemode", "hami.io/share-mode"),
     ],
 )
 def test_it_is_accepted_and_the_nearest_name_is_suggested(written: str, nearest: str) -> None:

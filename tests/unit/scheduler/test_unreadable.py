@@ -314,13 +314,13 @@ def test_explain_shows_the_pod_s_cards_and_counts_without_them(
     limited = bound("limited", "b")
     share = wire.CardAllocation("GPU-b", 6000, 30)
     written = pods.encode_assignment(wire.Assignment(1, "uid-limited", "b", {"train": (share,)}))
-    limited["metadata"]["annotations"] = {ASSIGNMENT: written}
+    limited["metadata"]["annotations"] = {ASSIGNMENT: written, "hami.io/share-mode": "soft"}
     lists = {"pods": [bound("free", "a"), limited, pod("waits")], "resourcequotas": []}
     there = Server(nodes=[node("a"), node("b")], **lists)
     without = "the cards of this pod count as free below"
     for name, has in (
         ("free", "train has GPU-a on a: 6000 MiB, no limit on its time"),
-        ("limited", "train has GPU-b on b: 6000 MiB, 30 percent of its time"),
+        ("limited", "train has GPU-b on b: 6000 MiB, 30 percent of its time (soft)"),
     ):
         command = ["explain", "pod", name, "-n", "ml", "--all"]
         lines = asked(monkeypatch, *command, there=there).stdout

@@ -156,6 +156,15 @@ def test_an_invalid_gang_is_refused(verb: str, name: str) -> None:
     assert message.startswith(f"{field} is refused: write 1 to 63 letters and digits")
 
 
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+def test_an_unknown_share_mode_is_refused(verb: str) -> None:
+    pod = manifest(container(limits={"gpu": 1}), annotations={"hami.io/share-mode": "lend"})
+    response = ask(reviewer(), verb, pod)
+    assert not response["allowed"]
+    said = 'metadata.annotations[hami.io/share-mode]: "lend" is refused: write hard or soft'
+    assert response["status"]["message"] == said
+
+
 def test_a_scheduler_without_the_extender_is_refused() -> None:
     pod = manifest(container(limits={"gpu": 1}), schedulerName="mine")
     response = ask(reviewer(), "mutate", pod)
