@@ -1,7 +1,7 @@
 """Other people's programs on the virtual clock: their work takes exactly as long as the share says.
 
-In tests/clients the same programs run as people run them. Other programs of the machine disturb the
-real clock there, so a share is only checked from above. Here it is checked from below as well.
+In tests/clients the same programs run as people run them, on the real clock. Other programs of the
+machine disturb that, so those tests measure no share, except in the torture tier.
 """
 
 import shlex
