@@ -27,6 +27,9 @@ nvrtc = hashcat.nvrtc
 #: Launches of a client, and microseconds of each.
 _LAUNCHES, _KERNEL_US = 200, 2000
 
+#: Microseconds of the two kernels that ffmpeg launches for a frame.
+_FRAME_US = 20_000
+
 
 def _command(words: list[str], output: Path, **variables: object) -> Program:
     """A program whose output is kept; without a shell that would wait for it."""
@@ -61,10 +64,10 @@ def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_pat
     options = [*ffmpeg.ON_THE_CARD, *ffmpeg.SOURCE, "-filter_complex", ffmpeg.WITH_KERNELS]
     command = ffmpeg.ffmpeg(*options, "-map", "[out]", output=str(frames))
     program = _command(command, tmp_path / "said")
-    each_us = ffmpeg.FRAME_US // 2
+    each_us = _FRAME_US // 2
     played = world(kernels={"*": each_us}).play([Container("client", [program], share=25)], 8.0)
     assert frames.read_text() == ffmpeg.by_processor().out
-    busy = ffmpeg.FRAMES * ffmpeg.FRAME_US / 1e6
+    busy = ffmpeg.FRAMES * _FRAME_US / 1e6
     assert played.busy("client") == pytest.approx(busy)
     assert _span(played) == pytest.approx(busy / 0.25, rel=0.04)
 
