@@ -88,6 +88,7 @@ class Acting:
             *(self._state, events.write, self._node, self.wake),
             period_s=settings.period_s,
             slots=settings.slots,
+            killed=settings.killed,
         )
         self._registration = self._plugin()
         self._figures = Figures(settings.node, self._state, self._observer, self._holds)

@@ -13,7 +13,7 @@ from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
-from hami_py.monitor.figures import Level
+from hami_py.monitor.figures import Level, PodExcess
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import cards_of
 from hami_py.node.drift import Kind
@@ -56,7 +56,14 @@ class Figures:
             len(self._holds.all()),
             registered,
             sum(map(_has_other_devices, list(self._state.ledger.entries.values()))),
+            tuple(self._excess()),
         )
+
+    def _excess(self) -> Iterator[PodExcess]:
+        for (uid, card), amount in self._observer.beyond.items():
+            pod = self._state.pods.get(uid)
+            if pod is not None:
+                yield PodExcess(pod.metadata.namespace or "", pod.metadata.name, card, amount)
 
     def note_peaks(self) -> None:
         """Look how much memory is in use now. Call this regularly."""

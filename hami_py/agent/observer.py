@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,19 @@ from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
 from hami_py.gpu.sweep import identity_of, look
 from hami_py.kube import Event, Reference
-from hami_py.node.drift import Finding, Kind, MemberKey, Observed, findings, unexplained_bytes
-from hami_py.node.image_preload import has_image_preload
-from hami_py.node.processes import pod_of
+from hami_py.node.drift import (
+    BEYOND_MIB,
+    Finding,
+    Kind,
+    MemberKey,
+    Observed,
+    excess,
+    findings,
+    unexplained_bytes,
+)
+from hami_py.node.ledger import Entry
+from hami_py.node.processes import kill_container, mapped_files, pod_of
+from hami_py.node.rows import UNENFORCED
 
 __all__ = ["Observer"]
 
@@ -37,6 +47,9 @@ _STEP_MIB = 256
 
 _TWICE = 2
 """A process may be on a card for a moment before it is in its account."""
+
+_AT_ONCE: Kind = "covered"
+"""A process that is in its account has mapped its page before."""
 
 _RETRY_S = 5.0
 
@@ -55,6 +68,7 @@ class _Process:
     pod: str | None
     member: MemberKey | None
     command: str
+    mapped: Collection[int]
 
 
 class Observer:
@@ -64,6 +78,7 @@ class Observer:
         found: the findings of the last look that are reported.
         observed: all processes of the last look.
         used: the bytes in use by card, by NVML.
+        beyond: by pod and card, the bytes beyond the pod's limits.
     """
 
     def __init__(
@@ -75,17 +90,17 @@ class Observer:
         *,
         period_s: float,
         slots: int,
+        killed: Collection[Kind] = (),
     ) -> None:
         self.found: list[Finding] = []
         self.observed: list[Observed] = []
         self.used: dict[str, int] = {}
+        self.beyond: dict[tuple[str, str], int] = {}
         self._state, self._write, self._node, self._changed = state, write, node, changed
-        self._period_s, self._slots = period_s, slots
+        self._period_s, self._slots, self._killed = period_s, slots, killed
         self._read_at = time.monotonic()
         self._seen: Counter[tuple[Kind, str, int]] = Counter()
         self._known: dict[int, _Process] = {}
-        # The pods whose image was looked at.
-        self._asked: set[str] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observe", daemon=True)
 
@@ -124,15 +139,24 @@ class Observer:
 
     def look(self, processes: list[CardProcess]) -> None:
         """Compare these processes with what is allocated."""
-        known = {each.pid: _observed(each, self._known) for each in processes}
+        device = self._state.slots.device
+        known = {each.pid: _observed(each, self._known, device) for each in processes}
         self._known = {pid: found for pid, found in known.items() if found is not None}
         self.observed = [
-            Observed(each.card, each.pid, each.memory or 0, of.pod, of.member, of.command)
+            Observed(
+                each.card,
+                each.pid,
+                each.memory or 0,
+                of.pod,
+                of.member,
+                of.command,
+                of.mapped,
+            )
             for each in processes
             if (of := self._known.get(each.pid)) is not None
         ]
         entries = list(self._state.ledger.entries.values())
-        members = {}
+        members, pages = {}, {}
         on_cards = {each.pod for each in self.observed}
         for entry in entries:
             # If the webhook mounts the library, there is no account.
@@ -141,29 +165,35 @@ class Observer:
                 # A program could truncate its account so that others need not be in it.
                 listed = use.processes if use is not None else ()
                 members[entry.slot] = {(each.pid, each.pid_namespace) for each in listed}
-        now = findings(self.observed, entries, members)
+                pages[entry.slot] = self._state.slots.page_inode(entry.slot)
+        now = findings(self.observed, entries, members, pages)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
         self._seen = Counter({key: self._seen[key] + 1 for key in keys})
-        self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
+        self.found = [
+            keys[key]
+            for key, times in self._seen.items()
+            if times >= _TWICE or keys[key].kind == _AT_ONCE
+        ]
         for finding in self.found:
             self._report(finding)
-        self._publish(unexplained_bytes(self.observed, entries))
-        self._report_preloads()
+            # What is mapped may change, and is read again.
+            self._known.pop(finding.process.pid, None)
+        self._report_excess(excess(self.observed, entries), entries)
+        self._publish(unexplained_bytes(self.observed, self.beyond))
 
-    def _report_preloads(self) -> None:
-        """Once for each pod with a process on a card."""
-        pods = {each.pod: each.pid for each in self.observed if each.pod is not None}
-        for uid, pid in pods.items():
+    def _report_excess(self, beyond: dict[tuple[str, str], int], entries: list[Entry]) -> None:
+        limited = {entry.pod.uid for entry in entries if entry.mode not in UNENFORCED}
+        for key, amount in beyond.items():
+            uid, card = key
             pod = self._state.pods.get(uid)
-            if uid in self._asked or pod is None:
-                continue
-            if has_image_preload(pid):
+            lasts = min(amount, self.beyond.get(key, 0)) > BEYOND_MIB * _MIB
+            if lasts and pod is not None and uid in limited:
                 text = (
-                    "its image has a file /etc/ld.so.preload, which hami's own file hides: the "
-                    "libraries that it names are not loaded"
+                    f"its processes hold more memory of card {card} than its limits allow, by "
+                    "NVML; hami_pod_excess_memory_bytes says how much"
                 )
-                self._write(Event(reference(pod), "PreloadHidden", text))
-        self._asked = {*pods}
+                self._write(Event(reference(pod), "ExceedsLimits", text))
+        self.beyond = beyond
 
     def _report(self, finding: Finding) -> None:
         process = finding.process
@@ -178,6 +208,12 @@ class Observer:
                 "the container's account is damaged; use a dynamically linked glibc program"
             )
             self._write(Event(about, "BypassesLimits", text))
+        elif finding.kind == "covered":
+            text = (
+                f"{what} uses {amount} with other limits than its container's: a mount in the "
+                "container covers the files in /usr/local/hami"
+            )
+            self._write(Event(about, "CoversLimits", text))
         elif finding.kind == "unallocated":
             text = (
                 f"{what} uses {amount}, which is not allocated to its pod; check "
@@ -186,6 +222,9 @@ class Observer:
             self._write(Event(about, "UsesUnallocatedCard", text))
         else:
             self._write(Event(about, "ForeignProcess", f"{what} uses {amount} outside of all pods"))
+        if finding.kind in self._killed and process.pod is not None:
+            _log.warning("killed the container of %s", what)
+            kill_container(process.pid, process.pod)
 
     def _publish(self, beyond: dict[str, int]) -> None:
         steps = {
@@ -195,10 +234,10 @@ class Observer:
             self._changed()
 
 
-def _observed(process: CardProcess, known: Mapping[int, _Process]) -> _Process | None:
+def _observed(process: CardProcess, known: Mapping[int, _Process], device: int) -> _Process | None:
     """What ``/proc`` shows of a process; None if it has ended.
 
-    It is read once for each process, because nothing of it changes.
+    It is read once for each process that is not reported.
     """
     seen = look(process.pid)
     if seen is None:
@@ -217,4 +256,6 @@ def _observed(process: CardProcess, known: Mapping[int, _Process]) -> _Process |
     if identity is not None and identity.namespace is not None:
         member = (identity.pid_in_namespace, identity.namespace.inode)
     shown = "".join(each if each.isprintable() else "?" for each in command.strip()[:_SHOWN])
-    return _Process(seen.start_time, pod_of(cgroups), member, shown)
+    pod = pod_of(cgroups)
+    mapped = mapped_files(process.pid, device) if pod is not None else ()
+    return _Process(seen.start_time, pod, member, shown, mapped)

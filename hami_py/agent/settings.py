@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hami_py.model import pods
+from hami_py.node.drift import Kind
 from hami_py.node.paths import Paths
 from hami_py.serving import Listen
 
@@ -23,6 +24,7 @@ class AgentSettings:
         pods: how pods are read.
         slots: how many containers may share a card. More than a card's memory usually has room for,
             because the kubelet refuses further pods without asking.
+        killed: which findings end the container of their process.
         listen: where health and metrics are served.
         assignment_s: how long the start of a container waits for the pod's assignment. The kubelet
             waits 30 s for the answer; then it asks again.
@@ -36,6 +38,7 @@ class AgentSettings:
     paths: Paths = field(default_factory=Paths)
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     slots: int = 32
+    killed: tuple[Kind, ...] = ()
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9382))  # noqa: S104
     assignment_s: float = 20.0
     preference_s: float = 0.2

@@ -3,7 +3,7 @@
 ``figures`` has the figures as types, and ``metrics`` writes them. The node agent collects them.
 """
 
-from hami_py.monitor.figures import CardFigures, ContainerFigures, NodeFigures
+from hami_py.monitor.figures import CardFigures, ContainerFigures, NodeFigures, PodExcess
 from hami_py.monitor.metrics import exposition
 
-__all__ = ["CardFigures", "ContainerFigures", "NodeFigures", "exposition"]
+__all__ = ["CardFigures", "ContainerFigures", "NodeFigures", "PodExcess", "exposition"]

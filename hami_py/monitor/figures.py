@@ -75,6 +75,19 @@ class ContainerFigures:
 
 
 @dataclass(frozen=True)
+class PodExcess:
+    """The memory of a card that the processes of a pod hold beyond the pod's limits, by NVML.
+
+    ``memory`` is in bytes.
+    """
+
+    namespace: str
+    pod: str
+    card: str
+    memory: int
+
+
+@dataclass(frozen=True)
 class NodeFigures:
     """All of them.
 
@@ -86,6 +99,7 @@ class NodeFigures:
         waiting: the number of containers that wait at their start.
         registered: the kubelet knows the devices.
         other_devices: the number of containers whose device IDs name other cards than they have.
+        excess: the pods that hold more than their limits.
     """
 
     node: str
@@ -95,3 +109,4 @@ class NodeFigures:
     waiting: int = 0
     registered: bool = False
     other_devices: int = 0
+    excess: Sequence[PodExcess] = ()

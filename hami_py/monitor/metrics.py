@@ -85,6 +85,15 @@ class _Figures(Collector):
         for each in node.containers:
             level.add_metric((*self._container(each), each.level), 1)
         yield level
+        excess = GaugeMetricFamily(
+            "hami_pod_excess_memory_bytes",
+            "Memory that the pod's processes hold beyond its limits, by NVML.",
+            labels=(*_CARD, "namespace", "pod"),
+        )
+        for over in node.excess:
+            labels = (*self._labels(over.card), over.namespace, over.pod)
+            excess.add_metric(labels, over.memory)
+        yield excess
         yield from self._of_node()
 
     def _of_node(self) -> Iterator[Metric]:

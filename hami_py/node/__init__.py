@@ -12,7 +12,6 @@ in files.
 | ``decision`` | whether that container may run, and on which amounts |
 | ``resizing`` | whether the limits of a running container may change |
 | ``drift`` | processes on the cards that no allocation explains |
-| ``image_preload`` | a preload of an image that ours hides |
 | ``ledger`` | what each container on the node has; kept on disk |
 | ``rows`` | the limits of a container, as its limits page has them |
 | ``slot``, ``slots`` | the directory of a container's slice; all of them |

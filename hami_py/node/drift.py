@@ -3,6 +3,8 @@
 NVML's list of processes is compared with the ledger and with the accounts of the slots. A process
 of a container with a card is in the container's account, because the library puts it there. One
 that is not there runs without the library: it is static, or of another C library, or it avoids it.
+One that is there has mapped the limits page of the slot. Otherwise a mount has covered the page,
+and the library has read another one.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,12 +13,17 @@ from typing import Literal
 
 from hami_py.node.ledger import Entry
 
-Kind = Literal["bypass", "unallocated", "foreign"]
-"""``bypass``: a process of a container with the card, without limits. ``unallocated``: a process of
-a pod without the card. ``foreign``: a process outside of all pods."""
+Kind = Literal["bypass", "covered", "unallocated", "foreign"]
+"""``bypass``: a process of a container with the card, without limits. ``covered``: one with other
+limits than the container's. ``unallocated``: a process of a pod without the card. ``foreign``: a
+process outside of all pods."""
 
 MemberKey = tuple[int, int]
 """A process as the accounts have it: its PID in its PID namespace, and the namespace's inode."""
+
+BEYOND_MIB = 64
+"""By how much a pod may exceed its limits on a card before it is reported. The driver's figure of a
+process differs from what is charged by some MiB."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Observed:
         pod: the UID of its pod; None = it is in no pod.
         member: as the accounts would have it; None = unknown.
         command: its command line, for people.
+        mapped: the inodes of the files of slots that it has mapped.
     """
 
     card: str
@@ -38,6 +46,7 @@ class Observed:
     pod: str | None
     member: MemberKey | None
     command: str
+    mapped: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ def findings(
     observed: Iterable[Observed],
     entries: Iterable[Entry],
     members: Mapping[str, Collection[MemberKey]],
+    pages: Mapping[str, int],
 ) -> list[Finding]:
     """The processes that no allocation explains.
 
@@ -60,6 +70,7 @@ def findings(
         entries: the ledger's entries.
         members: by slot, the processes in its account. A slot whose account cannot be read is left
             out; its container's processes are not judged.
+        pages: by slot, the inode of its limits page; 0 = unknown.
     """
     slots: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
@@ -73,32 +84,38 @@ def findings(
         of_pod = slots.get((process.pod, process.card))
         if of_pod is None:
             found.append(Finding("unallocated", process))
-        elif (
-            process.member is not None
-            and all(slot in members for slot in of_pod)
-            and not any(process.member in members[slot] for slot in of_pod)
-        ):
-            found.append(Finding("bypass", process))
+        elif process.member is not None and all(slot in members for slot in of_pod):
+            own = [slot for slot in of_pod if process.member in members[slot]]
+            if not own:
+                found.append(Finding("bypass", process))
+            elif not any(pages.get(slot, 0) in {0, *process.mapped} for slot in own):
+                found.append(Finding("covered", process))
     return found
 
 
-def unexplained_bytes(observed: Iterable[Observed], entries: Iterable[Entry]) -> dict[str, int]:
-    """By card, the bytes that its containers' limits do not cover.
-
-    These are all bytes of processes without the card, and what a pod's processes hold together
-    beyond the pod's limits on the card.
-    """
-    limits: dict[tuple[str, str], int] = {}
+def excess(observed: Iterable[Observed], entries: Iterable[Entry]) -> dict[tuple[str, str], int]:
+    """By pod and card, the bytes that its processes hold beyond its containers' limits."""
+    beyond: dict[tuple[str, str], int] = {}
+    for process in observed:
+        if process.pod is not None:
+            key = (process.pod, process.card)
+            beyond[key] = beyond.get(key, 0) + process.memory
     for entry in entries:
         for card in entry.cards:
             key = (entry.pod.uid, card.card)
-            limits[key] = limits.get(key, 0) + (card.memory_mib << 20)
-    used: dict[tuple[str | None, str], int] = {}
+            if key in beyond:
+                beyond[key] -= card.memory_mib << 20
+    return {key: amount for key, amount in beyond.items() if amount > 0}
+
+
+def unexplained_bytes(
+    observed: Iterable[Observed], beyond: Mapping[tuple[str, str], int]
+) -> dict[str, int]:
+    """By card, the bytes that no limit covers: of processes outside of pods, and ``beyond``."""
+    found: dict[str, int] = {}
     for process in observed:
-        of_pod = (process.pod, process.card)
-        used[of_pod] = used.get(of_pod, 0) + process.memory
-    beyond: dict[str, int] = {}
-    for (pod, uuid), amount in used.items():
-        covered = limits.get((pod, uuid), 0) if pod is not None else 0
-        beyond[uuid] = beyond.get(uuid, 0) + max(0, amount - covered)
-    return beyond
+        if process.pod is None:
+            found[process.card] = found.get(process.card, 0) + process.memory
+    for (_, card), amount in beyond.items():
+        found[card] = found.get(card, 0) + amount
+    return found

@@ -4,7 +4,9 @@ The kubelet names the cgroup of a pod after the pod's UID: ``…/pod<uid>/<conta
 systemd driver ``…/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<container>.scope``.
 """
 
+import os
 import re
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,3 +33,39 @@ def pods_with_processes(proc: Path = Path("/proc")) -> set[str]:
                 # Any user of the host may name a cgroup, with any bytes.
                 found.add(pod_of((process / "cgroup").read_text(errors="replace")))
     return {uid for uid in found if uid is not None}
+
+
+def mapped_files(pid: int, device: int, proc: Path = Path("/proc")) -> frozenset[int]:
+    """The inodes of the files on a device that a process has mapped; none if it has ended."""
+    name = f"{os.major(device):02x}:{os.minor(device):02x}".encode()
+    with suppress(OSError), (proc / str(pid) / "maps").open("rb") as lines:
+        mapped = (line.split(maxsplit=5) for line in lines)
+        return frozenset(int(fields[4]) for fields in mapped if fields[3] == name)
+    return frozenset()
+
+
+def kill_container(pid: int, pod: str, proc: Path = Path("/proc")) -> None:
+    """Kill all processes of a container.
+
+    Args:
+        pid: one of them.
+        pod: the UID of its pod; nothing is killed if the process is not of this pod any more.
+        proc: the directory of processes.
+    """
+    with suppress(OSError):
+        cgroups = (proc / str(pid) / "cgroup").read_bytes()
+        if pod_of(cgroups.decode(errors="replace")) == pod:
+            for process in proc.iterdir():
+                if process.name.isdecimal():
+                    _kill(process, cgroups)
+
+
+def _kill(process: Path, cgroups: bytes) -> None:
+    """Kill a process of these cgroups, and none that has got its PID meanwhile."""
+    with suppress(OSError):
+        descriptor = os.pidfd_open(int(process.name))
+        try:
+            if (process / "cgroup").read_bytes() == cgroups:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)

@@ -79,6 +79,17 @@ class Slots:
         page.set_memory_limits({row.uuid: row.memory_limit for row in rows})
         page.set_regimes({row.uuid: (row.share, row.mode, row.priority) for row in rows})
 
+    @property
+    def device(self) -> int:
+        """The device of the file system that the slots are on."""
+        return self._paths.slots.stat().st_dev
+
+    def page_inode(self, name: str) -> int:
+        """The inode of a slot's limits page; 0 = unknown."""
+        with suppress(OSError):
+            return (self._paths.slots / name / LIMITS).stat().st_ino
+        return 0
+
     def rows(self, name: str) -> list[LimitRow]:
         """The limits that are in force in a slot.
 

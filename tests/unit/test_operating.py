@@ -23,7 +23,7 @@ from hami_py.errors import InvalidValue
 from hami_py.kube import check_annotations, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
+from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures, PodExcess
 from hami_py.monitor import exposition as node_exposition
 from hami_py.scheduler.metrics import Metrics
 from hami_py.scheduler.state.cluster import Cluster
@@ -148,7 +148,10 @@ def exposed_by_nodes() -> dict[str, set[str]]:
     """The same of a node agent."""
     card = CardFigures("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
     container = ContainerFigures("ml", "p", "main", "GPU-0", 1, 0.3, "preload", soft=False)
-    figures = NodeFigures("n", (card,), (container,), {"bypass": 1}, 0, registered=True)
+    excess = (PodExcess("ml", "p", "GPU-0", 1),)
+    figures = NodeFigures(
+        "n", (card,), (container,), {"bypass": 1}, 0, registered=True, excess=excess
+    )
     return labels(node_exposition(figures).decode())
 
 
@@ -168,7 +171,7 @@ def test_every_metric_of_a_node_is_on_the_page_with_its_labels() -> None:
 
 
 def test_every_query_on_the_page_uses_existing_metrics() -> None:
-    kinds = "scheduler|webhook|card|container|node"
+    kinds = "scheduler|webhook|card|container|node|pod"
     asked = set(re.findall(rf"\bhami_(?:{kinds})_\w+", OPERATE + INSTALL))
     known = exposed().keys() | exposed_by_nodes().keys()
     assert asked <= known | {f"{name}_bucket" for name in known}

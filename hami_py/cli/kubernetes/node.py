@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -77,6 +78,14 @@ _directory = click.Path(path_type=Path, file_okay=False)
     help="Where the container runtime looks for CDI specifications; several times for several "
     "directories. The agent writes into the last one.",
 )
+@click.option(
+    "--kill",
+    "killed",
+    type=click.Choice(("bypass", "covered")),
+    multiple=True,
+    help="End the container of a process without limits (bypass), or with other limits than the "
+    "container's (covered). Default: they are only reported.",
+)
 @settings_option
 @api_server_options
 def node(
@@ -90,6 +99,7 @@ def node(
     state_directory: Path,
     kubelet_directory: Path,
     cdi_directories: tuple[Path, ...],
+    killed: tuple[Literal["bypass", "covered"], ...],
     settings_file: Path | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -114,6 +124,7 @@ def node(
         paths=Paths(runtime_directory, state_directory, kubelet_directory, cdi_directories),
         pods=pod_settings,
         slots=slots,
+        killed=killed,
         listen=at,
     )
     report_settings(pod_settings)

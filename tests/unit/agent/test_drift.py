@@ -1,7 +1,7 @@
 """Processes on the cards that no allocation explains."""
 
 from hami_py.model.pods.wire import CardAllocation, PodName
-from hami_py.node.drift import Finding, Observed, findings, unexplained_bytes
+from hami_py.node.drift import Finding, Observed, excess, findings, unexplained_bytes
 from hami_py.node.ledger import Entry
 
 MIB = 1 << 20
@@ -18,7 +18,11 @@ def entry(pod: str, card: str, memory_mib: int = 1000, container: str = "main") 
 def process(
     pod: str | None, card: str = "A", *, memory: int = 0, member: tuple[int, int] | None = (1, 7)
 ) -> Observed:
-    return Observed(card, 4711, memory * MIB, pod, member, "program")
+    return Observed(card, 4711, memory * MIB, pod, member, "program", {100})
+
+
+#: The limits pages of all slots here are one file, which the processes have mapped.
+PAGES = {"slot-p-main": 100, "slot-p-other": 100}
 
 
 def kinds(found: list[Finding]) -> list[str]:
@@ -28,31 +32,40 @@ def kinds(found: list[Finding]) -> list[str]:
 def test_a_process_in_its_containers_account_is_explained() -> None:
     entries = [entry("p", "A"), entry("p", "A", container="other")]
     members = {"slot-p-main": set[tuple[int, int]](), "slot-p-other": {(1, 7)}}
-    assert findings([process("p")], entries, members) == []
+    assert findings([process("p")], entries, members, PAGES) == []
 
 
 def test_a_process_that_is_in_no_account_of_its_pod_bypasses_the_limits() -> None:
     # The same PID in another namespace is another process.
     members = {"slot-p-main": {(1, 8), (2, 7)}}
-    assert kinds(findings([process("p")], [entry("p", "A")], members)) == ["bypass"]
+    assert kinds(findings([process("p")], [entry("p", "A")], members, PAGES)) == ["bypass"]
+
+
+def test_a_process_with_another_limits_page_has_covered_its_own() -> None:
+    members = {"slot-p-main": {(1, 7)}}
+    for page, expected in ((100, []), (101, ["covered"]), (0, [])):
+        found = findings([process("p")], [entry("p", "A")], members, {"slot-p-main": page})
+        assert kinds(found) == expected, page
 
 
 def test_a_process_on_a_card_that_its_pod_does_not_have() -> None:
     members = {"slot-p-main": {(1, 7)}}
-    assert kinds(findings([process("p", "B")], [entry("p", "A")], members)) == ["unallocated"]
-    assert kinds(findings([process("q")], [entry("p", "A")], members)) == ["unallocated"]
+    assert kinds(findings([process("p", "B")], [entry("p", "A")], members, PAGES)) == [
+        "unallocated"
+    ]
+    assert kinds(findings([process("q")], [entry("p", "A")], members, PAGES)) == ["unallocated"]
 
 
 def test_a_process_outside_of_all_pods_is_foreign() -> None:
-    assert kinds(findings([process(None)], [entry("p", "A")], {})) == ["foreign"]
+    assert kinds(findings([process(None)], [entry("p", "A")], {}, PAGES)) == ["foreign"]
 
 
 def test_what_is_not_known_is_not_reported() -> None:
     entries = [entry("p", "A"), entry("p", "A", container="other")]
     # An account of the pod cannot be read: the process may be in it.
-    assert findings([process("p")], entries, {"slot-p-main": set()}) == []
+    assert findings([process("p")], entries, {"slot-p-main": set()}, PAGES) == []
     members: dict[str, set[tuple[int, int]]] = {"slot-p-main": set(), "slot-p-other": set()}
-    assert findings([process("p", member=None)], entries, members) == []
+    assert findings([process("p", member=None)], entries, members, PAGES) == []
 
 
 def test_only_what_limits_do_not_cover_counts_as_foreign_memory() -> None:
@@ -64,5 +77,7 @@ def test_only_what_limits_do_not_cover_counts_as_foreign_memory() -> None:
         process("q", "A", memory=30),
         process(None, "B", memory=20),
     ]
+    beyond = excess(observed, entries)
     # p has 1,600 MiB and 1,500 of them are covered.
-    assert unexplained_bytes(observed, entries) == {"A": 130 * MIB, "B": 20 * MIB}
+    assert beyond == {("p", "A"): 100 * MIB, ("q", "A"): 30 * MIB}
+    assert unexplained_bytes(observed, beyond) == {"A": 130 * MIB, "B": 20 * MIB}

@@ -40,6 +40,26 @@ def test_a_damaged_account_hides_no_program(
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
 
 
+def test_a_pod_that_holds_more_than_its_limits_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the way: dlmopen loads a second driver, past the library."""
+    node = state(settings(tmp_path), "A")
+    node.pods.changed(pod("p", {"main": on("A", 1000)}))
+    name, cards = PodName("p", "default", "p"), (on("A", 1000),)
+    node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, "", "full", "normal"))
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    written: list[Event] = []
+    seen = Observer(
+        node, written.append, Reference("Node", "n1", "n1"), lambda: None, period_s=1.0, slots=10
+    )
+    for mib, reported in ((1050, 0), (1050, 0), (3000, 0), (1000, 0), (3000, 0), (3000, 1)):
+        seen.look([CardProcess("A", os.getpid(), mib << 20)])
+        over = [event.about.name for event in written if event.reason == "ExceedsLimits"]
+        assert over == ["p"] * reported, mib
+    assert seen.beyond == {("p", "A"): 2000 << 20}
+
+
 def test_a_card_that_answers_late_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

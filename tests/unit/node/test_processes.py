@@ -1,10 +1,14 @@
 """The pod of a process, by cgroups as real kubelets and runtimes name them."""
 
+import os
+import signal
+import subprocess
+from mmap import PROT_READ, mmap
 from pathlib import Path
 
 import pytest
 
-from hami_py.node.processes import pod_of, pods_with_processes
+from hami_py.node.processes import kill_container, mapped_files, pod_of, pods_with_processes
 
 UID = "8dbc6577-d0e2-4706-8787-57d52c03ddf2"
 MIRROR = "7e6c2b8a0f5d4e1ab9c3d2e1f0a9b8c7"
@@ -128,3 +132,39 @@ def test_the_pods_of_a_machine(tmp_path: Path) -> None:
 
 def test_the_processes_of_this_machine_can_be_read() -> None:
     assert isinstance(pods_with_processes(), set)
+
+
+def test_the_files_that_a_process_has_mapped(tmp_path: Path) -> None:
+    (tmp_path / "limits").write_bytes(bytes(4096))
+    (tmp_path / "other").write_bytes(bytes(4096))
+    page = (tmp_path / "limits").stat()
+    with (tmp_path / "limits").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ):
+        assert page.st_ino in mapped_files(os.getpid(), page.st_dev)
+        assert (tmp_path / "other").stat().st_ino not in mapped_files(os.getpid(), page.st_dev)
+        assert mapped_files(os.getpid(), page.st_dev + 1) == set()
+    assert page.st_ino not in mapped_files(os.getpid(), page.st_dev)
+    assert mapped_files(1 << 30, page.st_dev) == set()
+
+
+def test_all_processes_of_a_container_are_killed_and_no_others(tmp_path: Path) -> None:
+    programs = [subprocess.Popen(["sleep", "60"]) for _ in range(4)]
+    try:
+        one, two, other, elsewhere = programs
+        mine = f"0::/kubepods/pod{UID}/{'a' * 64}\n"
+        for program, cgroups in (
+            (one, mine),
+            (two, mine),
+            (other, mine.replace("a" * 64, "b" * 64)),
+            (elsewhere, "0::/user.slice\n"),
+        ):
+            (tmp_path / str(program.pid)).mkdir()
+            (tmp_path / str(program.pid) / "cgroup").write_text(cgroups)
+        kill_container(one.pid, UID.replace("8", "2"), tmp_path)
+        assert one.poll() is None, "it is of another pod"
+        kill_container(one.pid, UID, tmp_path)
+        assert [each.wait(10) for each in (one, two)] == [-signal.SIGKILL] * 2
+        assert [other.poll(), elsewhere.poll()] == [None, None]
+    finally:
+        for each in programs:
+            each.kill()
+            each.wait()
