@@ -155,9 +155,10 @@ def test_every_link_has_a_target(page: Path) -> None:
 
 def test_the_index_lists_every_page_of_results() -> None:
     index = ROOT / "docs" / "results" / "README.md"
-    linked = re.findall(r"\]\((\w[\w-]*\.md)\)", index.read_text())
+    linked = re.findall(r"\]\(((?:\w+/)?\w[\w-]*\.md)\)", index.read_text())
+    pages = index.parent.rglob("*.md")
     assert sorted(linked) == sorted(
-        page.name for page in index.parent.glob("*.md") if page != index
+        str(page.relative_to(index.parent)) for page in pages if page != index
     )
 
 
