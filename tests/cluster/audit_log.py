@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from cluster import waiting
 from cluster.api import Object
 from cluster.objects import PODS
-from hami_py.model.pods.annotations import ASSIGNMENT
 
 if TYPE_CHECKING:
     from cluster.control_plane import ControlPlane
@@ -146,19 +145,6 @@ def writes_per_pod(
         pod = write.pod.rpartition(".")[0] if write.resource == "events" else write.pod
         if write.user.startswith(prefix) and pod in found:
             found[pod].append(write)
-    return found
-
-
-def assignments_per_pod(
-    cluster: ControlPlane, prefix: str, names: Collection[str]
-) -> dict[str, list[Object]]:
-    """The assignments that users with this prefix wrote to each of these pods, in their order."""
-    found: dict[str, list[Object]] = {name: [] for name in names}
-    for event in _answered(cluster.folder):
-        write = _write(event)
-        if write.user.startswith(prefix) and write.pod in found and "requestObject" in event:
-            annotations = event["requestObject"]["metadata"]["annotations"]
-            found[write.pod].append(json.loads(annotations[ASSIGNMENT]))
     return found
 
 

@@ -3,7 +3,7 @@
 | function | the answer of |
 |---|---|
 | `assigned` | the scheduler: the annotation of the pod |
-| `recorded` | the kubelet: its record of devices, decoded here |
+| `recorded` | the kubelet: its record of devices, whose number counts, decoded here |
 | `ledger` | the node agent: its file |
 | `held` | the driver: the stub's ledger, by the group of a container's processes |
 
@@ -99,11 +99,7 @@ def held(gpu: NodeGpu) -> dict[Container, dict[str, int]]:
 
 
 def check_agreement(cluster: WholeCluster, pods: Iterable[Object]) -> None:
-    """Wait until all four name the same cards, and each container has had all of its memory.
-
-    If the kubelet has picked other cards than the scheduler, the node agent exchanges them, and
-    writes that to the annotations after the containers have started.
-    """
+    """Wait until all agree, and each container has had all of its memory on its assigned cards."""
     uids = {pod["metadata"]["uid"] for pod in pods}
     wanted: Allocations = {}
     other: dict[Container, object] = {}
@@ -116,8 +112,8 @@ def check_agreement(cluster: WholeCluster, pods: Iterable[Object]) -> None:
         other.clear()
         for container, cards in wanted.items():
             limits = {card: amount.memory_mib * MIB for card, amount in cards.items()}
-            three = found.get(container), devices.get(container), allocated.get(container)
-            if three != (limits, sorted(cards), cards):
+            three = found.get(container), len(devices.get(container, ())), allocated.get(container)
+            if three != (limits, len(cards), cards):
                 other[container] = (cards, *three)
         # The node agent forgets a pod that has ended a second later.
         return not other and allocated == wanted

@@ -87,9 +87,15 @@ def create(
     kinds: Kinds = CROWD,
     program: str = "fill",
     requests: Requests = limits,
+    retries: int = 1000,
 ) -> None:
-    """Create all Jobs; ``requests`` are what a container of a size requests."""
+    """Create all Jobs.
+
+    ``requests`` are what a container of a size requests. ``retries`` is how often a Job replaces a
+    pod that has failed.
+    """
     for job in _jobs(kinds, program, requests):
+        job["spec"]["backoffLimit"] = retries
         cluster.api.create(JOBS, job)
 
 
@@ -128,7 +134,6 @@ def _jobs(kinds: Kinds, program: str, requests: Requests) -> Iterator[Object]:
                 "spec": {
                     "parallelism": pods,
                     "completions": pods,
-                    "backoffLimit": 1000,
                     "template": {"spec": _pod(kind, program, requests)["spec"]},
                 },
             }

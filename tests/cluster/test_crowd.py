@@ -1,6 +1,5 @@
 """A hundred pods at once on one node: each gets its card, and no card is over-allocated."""
 
-import operator
 from collections.abc import Iterator
 
 import pytest
@@ -39,7 +38,7 @@ def _no_crowd(cluster: WholeCluster) -> Iterator[None]:
 def test_a_hundred_pods_at_once_get_their_cards(cluster: WholeCluster, round: int) -> None:
     """Takes 25 s for the cluster and a minute for a crowd: nothing else has so many at once."""
     with Watch(cluster):
-        crowd.create(cluster)
+        crowd.create(cluster, retries=0)
         pods = crowd.running(cluster)
         assert len(cluster.api.list(PODS)) == len(pods), "no pod has failed"
         card_owners.check_agreement(cluster, pods)
@@ -49,16 +48,9 @@ def test_a_hundred_pods_at_once_get_their_cards(cluster: WholeCluster, round: in
 
 
 def check_writes(cluster: WholeCluster, pods: list[Object]) -> None:
-    """Check what hami wrote for each pod, beside events.
-
-    That is the binding, and its assignment for each exchange of its cards. A pod that waits may
-    exchange them more than once.
-    """
+    """Check what hami wrote for each pod, beside events: the binding, and nothing else."""
     names = [pod["metadata"]["name"] for pod in pods]
     written = audit_log.writes_per_pod(cluster.control_plane, audit_log.HAMI, names)
-    assigned = audit_log.assignments_per_pod(cluster.control_plane, audit_log.HAMI, names)
     for name, writes in written.items():
         told = [write.resource for write in writes if write.resource != "events"]
-        assert told == ["pods/binding", *["pods"] * (len(told) - 1)], (name, writes)
-        assert len(assigned[name]) == len(told), (name, writes)
-        assert all(map(operator.ne, assigned[name], assigned[name][1:])), (name, assigned[name])
+        assert told == ["pods/binding"], (name, writes)
