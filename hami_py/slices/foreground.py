@@ -72,7 +72,8 @@ def run_in_foreground(
             if time.monotonic() >= check_at:
                 check_at = time.monotonic() + _check(check, program)
             received = signal.sigtimedwait(awaited, max(0.0, check_at - time.monotonic()))
-            if received is None:
+            # After a stop of this process, CPython 3.11 may return a signal that is none.
+            if received is None or received.si_signo not in awaited:
                 continue
             if received.si_signo == signal.SIGCHLD:
                 ended = _exit_code(program)
