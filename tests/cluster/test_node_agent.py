@@ -1,5 +1,6 @@
 """The node agent on a real node: bad cards, new limits, use without limits, and its own death."""
 
+import contextlib
 import json
 import os
 import signal
@@ -255,10 +256,41 @@ def test_a_program_without_the_library_is_reported(cluster: WholeCluster) -> Non
         message = event(cluster, "BypassesLimits", pod.name)
         print(f"after {took:.1f} s: {message}")
         assert "/loader" in message
+        event(cluster, "ExceedsLimits", pod.name)
         # It has all of the card. Nobody else may get what is beyond the pod's limit.
         until(lambda: foreign_mib(cluster) >= CARD_MIB - 3000 - 1024, "it counts")
     until(lambda: foreign_mib(cluster) == 0, "it has ended")
     delete(cluster, pod.name)
+
+
+def first_process(cluster: WholeCluster, name: str) -> int:
+    """The PID of a process of a pod's container."""
+    uid = cluster.api.get(f"{PODS}/{name}")["metadata"]["uid"]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if uid in (process / "cgroup").read_text() and command.startswith(b"sleep"):
+                return int(process.name)
+    raise AssertionError(f"{name} has no process")
+
+
+def test_limits_that_a_mount_covers_are_reported(cluster: WholeCluster) -> None:
+    """The mount is made from outside, as a runtime does for a path through a link of the image."""
+    pod, other = Limited("covers", 3000, 30), Limited("larger", 9000, 30)
+    start(cluster, pod)
+    start(cluster, other)
+    page = f"/proc/{first_process(cluster, other.name)}/root/usr/local/hami/limits"
+    mine = first_process(cluster, pod.name)
+    Path(f"/proc/{mine}/root/tmp/limits").write_bytes(Path(page).read_bytes())
+    bind = ["mount", "--bind", "/tmp/limits", "/usr/local/hami/limits"]  # noqa: S108
+    subprocess.run(["nsenter", "--mount", "--target", str(mine), "--", *bind], check=True)
+    # The other pod's page has another card perhaps; then CUDA is refused, which is safe.
+    with Started(command(cluster, pod.name, *PROGRAM, "hold", "35000"), {}) as inside:
+        inside.wait_for("holding")
+        took = until(lambda: events(cluster, "CoversLimits"), "it is reported")
+        print(f"after {took:.1f} s: {event(cluster, 'CoversLimits', pod.name)}")
+    delete(cluster, pod.name)
+    delete(cluster, other.name)
 
 
 def test_a_process_outside_of_all_pods_is_reported(cluster: WholeCluster) -> None:
