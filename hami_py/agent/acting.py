@@ -23,12 +23,14 @@ from hami_py.agent.reporter import Reporter
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
 from hami_py.errors import DamagedFile, HamiError
-from hami_py.gpu.health import Health
+from hami_py.gpu.health import NOT_LISTED, Health
+from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
 from hami_py.monitor import exposition
 from hami_py.node import cdi, library, mounts
 from hami_py.node.devices import device_ids
+from hami_py.node.known_cards import read_cards, write_cards
 from hami_py.node.ledger import Ledger, set_aside
 from hami_py.node.slots import Slots
 from hami_py.plugin.devices import DeviceList
@@ -80,6 +82,7 @@ class Acting:
         self._wake = threading.Event()
         self._node = Reference("Node", settings.node, settings.node)
         self._state = self._open(known)
+        self._lost = self._add_known_cards()
         self._holds = Holds()
         self._devices = DeviceList()
         self._health = Health(self.wake)
@@ -142,6 +145,7 @@ class Acting:
         steps = (
             *(self._coordinator.check, self._follow_health, self._tell_devices),
             self._report_conflict,
+            self._remember_cards,
             *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
         )
         for step in steps:
@@ -181,6 +185,8 @@ class Acting:
         cards = self._state.cards
         before = cards.unhealthy()
         unhealthy = dict(self._health.unhealthy())
+        for uuid in self._lost - self._observer.used.keys():
+            unhealthy.setdefault(uuid, NOT_LISTED)
         for uuid in self._without_specification():
             unhealthy.setdefault(uuid, self._state.specifications.why_missing())
         cards.set_unhealthy(unhealthy)
@@ -190,6 +196,17 @@ class Acting:
                 self._report_health(uuid, now.get(uuid))
         if now != before:
             self._reporter.wake()
+
+    def _add_known_cards(self) -> set[str]:
+        """Add the cards that an earlier agent has seen; those that do not answer now."""
+        cards, earlier = self._state.cards, read_cards(self._settings.paths.cards)
+        lost = {card.uuid for card in earlier} - {card.uuid for card in cards.all}
+        if lost:
+            cards.add(Inventory(earlier, {}, "", dict.fromkeys(range(len(lost)), NOT_LISTED)))
+        return lost
+
+    def _remember_cards(self) -> None:
+        write_cards(self._settings.paths.cards, self._state.cards.all)
 
     def _without_specification(self) -> list[str]:
         known = [card.uuid for card in self._state.cards.all]

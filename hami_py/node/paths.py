@@ -49,6 +49,16 @@ class Paths:
         return self.state / "ledger.json"
 
     @property
+    def driver_memory(self) -> Path:
+        """What a context takes of the node's cards, as measured."""
+        return self.state / "driver-memory.json"
+
+    @property
+    def cards(self) -> Path:
+        """The cards that were seen on the node."""
+        return self.state / "cards.json"
+
+    @property
     def libraries(self) -> Path:
         """One directory for each version of the library that a container may have."""
         return self.state / "library"

@@ -95,6 +95,30 @@ def event(cluster: WholeCluster, reason: str, about: str) -> str:
     return waiting.until(look, f"an event {reason} about {about}")
 
 
+def restart_agent(cluster: WholeCluster) -> None:
+    """Delete the agent's pod, and wait until another one acts and has published the cards."""
+    pods = "/api/v1/namespaces/hami-system/pods"
+
+    def agent() -> Object | None:
+        found = [each for each in cluster.api.list(pods) if "hami-node" in each["metadata"]["name"]]
+        there = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+        return there[0] if there and len(found) == 1 else None
+
+    before = waiting.until(agent, "one agent runs")["metadata"]["name"]
+    node = f"{NODES}/{cluster.node.name}"
+    cluster.api.delete(f"{pods}/{before}")
+    waiting.until(lambda: (new := agent()) and new["metadata"]["name"] != before, "a new agent")
+    cluster.rolled_out("daemonset/hami-node")
+    # What is there now may be the earlier agent's.
+    cluster.api.patch(node, {"metadata": {"annotations": {"hami.io/cards": "written anew"}}})
+
+    def is_published() -> bool:
+        annotations = cluster.api.get(node)["metadata"]["annotations"]
+        return bool(annotations["hami.io/cards"] != "written anew")
+
+    waiting.until(is_published, "the cards are published")
+
+
 def until(look: Any, what: str) -> float:
     """Wait; the seconds that it took, for people."""
     begin = time.monotonic()
@@ -111,6 +135,8 @@ def test_a_lost_card_gets_no_pods_until_it_is_back(cluster: WholeCluster) -> Non
     until(lambda: shown(cluster)["nvidia.com/gpu"] == 2 * SLOTS, "its devices are unhealthy")
     until(lambda: shown(cluster)["nvidia.com/gpumem"] == 2 * CARD_MIB, "its memory is away")
     assert "lost" in event(cluster, "CardUnhealthy", cluster.node.name)
+    restart_agent(cluster)
+    assert cards(cluster)[lost]["healthy"] is False, "an agent that has never seen it knows it"
     cluster.gpu.control({"command": "restore", "card": 1})
     back = until(lambda: cards(cluster)[lost].get("healthy", True), "the card is healthy")
     until(lambda: shown(cluster) == before, "all is as before")
