@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from hami_py.node import cdi, library, mounts
 from hami_py.node.devices import device_ids
 from hami_py.node.known_cards import read_cards, write_cards
 from hami_py.node.ledger import Ledger, set_aside
+from hami_py.node.nvidia_ctk import make_specification
 from hami_py.node.slots import Slots
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
@@ -39,6 +41,9 @@ from hami_py.plugin.registration import Registration
 __all__ = ["Acting", "Known"]
 
 _log = logging.getLogger(__name__)
+
+_MAKE_AGAIN_S = 60.0
+"""How often a CDI specification is made while a card has none."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ class Acting:
         self._node = Reference("Node", settings.node, settings.node)
         self._state = self._open(known)
         self._lost = self._add_known_cards()
+        self._made_at = float("-inf")
         self._holds = Holds()
         self._devices = DeviceList()
         self._health = Health(self.wake)
@@ -145,7 +151,7 @@ class Acting:
         steps = (
             *(self._coordinator.check, self._follow_health, self._tell_devices),
             self._report_conflict,
-            self._remember_cards,
+            *(self._remember_cards, self._make_specifications),
             *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
         )
         for step in steps:
@@ -211,6 +217,16 @@ class Acting:
     def _without_specification(self) -> list[str]:
         known = [card.uuid for card in self._state.cards.all]
         return self._state.specifications.missing(known)
+
+    def _make_specifications(self) -> None:
+        """At the start, because the driver may be another one, and while a card has none."""
+        program, now = self._settings.nvidia_ctk, time.monotonic()
+        due = self._made_at == float("-inf") or (
+            now - self._made_at > _MAKE_AGAIN_S and self._without_specification()
+        )
+        if program is not None and due:
+            self._made_at = now
+            make_specification(program, self._settings.paths.made_specifications)
 
     def _missing_specifications(self) -> str | None:
         missing = self._without_specification()

@@ -24,6 +24,8 @@ class AgentSettings:
         pods: how pods are read.
         slots: how many containers may share a card. More than a card's memory usually has room for,
             because the kubelet refuses further pods without asking.
+        nvidia_ctk: the program of the node's toolkit that makes CDI specifications; None = somebody
+            else makes them.
         killed: which findings end the container of their process.
         listen: where health and metrics are served.
         assignment_s: how long the start of a container waits for the pod's assignment. The kubelet
@@ -38,6 +40,7 @@ class AgentSettings:
     paths: Paths = field(default_factory=Paths)
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     slots: int = 32
+    nvidia_ctk: str | None = None
     killed: tuple[Kind, ...] = ()
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9382))  # noqa: S104
     assignment_s: float = 20.0

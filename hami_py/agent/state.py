@@ -38,10 +38,12 @@ class Cards:
 
     Attributes:
         are_complete: each GPU of the node has answered.
+        measured: by model, what the driver takes of a card, if that was measured here.
     """
 
     def __init__(self) -> None:
         self.are_complete = False
+        self.measured: Mapping[str, DriverMemory] = {}
         self._cards: Mapping[str, Card] = {}
         self._driver_memory: Mapping[str, DriverMemory] = {}
         self._unhealthy: Mapping[str, str] = {}
@@ -94,7 +96,9 @@ class Cards:
 
     def driver_memory(self, uuid: str) -> DriverMemory:
         """What the driver takes of a card beyond what programs request."""
-        return self._driver_memory.get(uuid, UNKNOWN)
+        card = self._cards.get(uuid)
+        estimate = self._driver_memory.get(uuid, UNKNOWN)
+        return self.measured.get(card.model, estimate) if card is not None else estimate
 
 
 class NodeState:
@@ -123,7 +127,7 @@ class NodeState:
     ) -> None:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
-        self.specifications = cdi.NodeCards(paths.cdi)
+        self.specifications = cdi.NodeCards((paths.made_specifications, *paths.cdi))
         self._paths = paths
         self.lock = threading.RLock()
         self._settings = settings

@@ -8,6 +8,7 @@ in files.
 |---|---|
 | ``paths`` | the node's directories |
 | ``devices`` | device IDs, and what the kubelet has recorded about a container's devices |
+| ``nvidia_ctk`` | NVIDIA's CDI specification, made on the node |
 | ``known_cards`` | the cards that were seen on the node |
 | ``identity`` | which container a set of device IDs belongs to |
 | ``decision`` | whether that container may run, and on which amounts |

@@ -59,6 +59,11 @@ class Paths:
         return self.state / "cards.json"
 
     @property
+    def made_specifications(self) -> Path:
+        """NVIDIA's CDI specification, if the agent makes it."""
+        return self.state / "cdi"
+
+    @property
     def libraries(self) -> Path:
         """One directory for each version of the library that a container may have."""
         return self.state / "library"

@@ -79,6 +79,12 @@ _directory = click.Path(path_type=Path, file_okay=False)
     "directories. The agent writes into the last one.",
 )
 @click.option(
+    "--nvidia-ctk",
+    metavar="PROGRAM",
+    help="Make NVIDIA's CDI specification with this program of the node's container toolkit, such "
+    "as nvidia-ctk. Default: somebody else makes it.",
+)
+@click.option(
     "--kill",
     "killed",
     type=click.Choice(("bypass", "covered")),
@@ -99,6 +105,7 @@ def node(
     state_directory: Path,
     kubelet_directory: Path,
     cdi_directories: tuple[Path, ...],
+    nvidia_ctk: str | None,
     killed: tuple[Literal["bypass", "covered"], ...],
     settings_file: Path | None,
     kubeconfig: Path | None,
@@ -124,6 +131,7 @@ def node(
         paths=Paths(runtime_directory, state_directory, kubelet_directory, cdi_directories),
         pods=pod_settings,
         slots=slots,
+        nvidia_ctk=nvidia_ctk,
         killed=killed,
         listen=at,
     )
