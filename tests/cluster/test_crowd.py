@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import audit_log, card_owners, crowd
+from cluster import audit_log, card_owners, crowd, waiting
 from cluster.api import Object
 from cluster.card_watch import Watch
 from cluster.conftest import StartWhole
@@ -44,6 +44,16 @@ def test_a_hundred_pods_at_once_get_their_cards(cluster: WholeCluster, round: in
         card_owners.check_agreement(cluster, pods)
     check_writes(cluster, pods)
     crowd.delete(cluster)
+    check_nothing_remains(cluster)
+
+
+@pytest.mark.timeout(900)
+def test_a_crowd_that_is_deleted_while_it_starts_leaves_nothing(cluster: WholeCluster) -> None:
+    """Also pods with two cards, of which one may be prepared."""
+    with Watch(cluster):
+        crowd.create(cluster)
+        waiting.until(lambda: card_owners.ledger(cluster.node), "the first container starts")
+        crowd.delete(cluster)
     check_nothing_remains(cluster)
 
 
