@@ -43,7 +43,7 @@ def test_a_pod_rejected_because_of_a_hold_is_retried_when_it_expires(
 def test_the_condition_of_a_pod_that_fits_nowhere_is_short(
     control_plane: StartControlPlane,
 ) -> None:
-    """Twenty nodes of eight cards, every one of them full in another way."""
+    """Twenty nodes of eight cards, every one of them too small in another way."""
     with extended(control_plane) as (cluster, _):
         api = cluster.api
         for number in range(20):
@@ -55,7 +55,8 @@ def test_the_condition_of_a_pod_that_fits_nowhere_is_short(
             api.create(NODES, node(f"n{number}", cards))
         metadata = {"annotations": {"nvidia.com/use-gputype": "A100"}}
         api.create(PODS, failing.pod("waits", 2000, metadata=metadata))
-        said = waiting.unschedulable(api, "waits", "20 too little memory free on its cards")
+        reason = "20 never fits: its cards have less memory than requested"
+        said = waiting.unschedulable(api, "waits", reason)
         assert len(said) < 250
 
 

@@ -31,7 +31,7 @@ def test_a_pod_is_placed_and_another_is_refused(
         assert grant.memory_mib == 3000
         # No card has as much, although all together do: only the extender sees that.
         cluster.api.create(PODS, objects.pod("two", {"nvidia.com/gpumem": 12_000}))
-        waiting.unschedulable(cluster.api, "two", "too little memory")
+        waiting.unschedulable(cluster.api, "two", "less memory than requested")
         # The webhook refuses what contradicts itself.
         with pytest.raises(ApiError, match="denied the request"):
             cluster.api.create(PODS, objects.pod("three", {"nvidia.com/gpucores": 101}))

@@ -74,7 +74,7 @@ def test_a_pod_is_filtered_scored_reserved_and_placed(allocator: Allocator) -> N
     assert feasible == ["b", "a"]
     assert failed == {}
     assert unresolvable == {
-        "small": "too little memory free on its cards",
+        "small": "never fits: its cards have less memory than requested",
         "c": "no cards are registered",
     }
     scores = allocator.score(request("p"), feasible, 0, 1000)

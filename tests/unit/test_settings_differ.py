@@ -65,7 +65,7 @@ def test_webhook_and_extender_read_the_names_that_the_file_enables() -> None:
     assert filtered(verbs, asked, ["a", "none"]).node_names == ["a"]
     refused_there = pods.decode_pod.convert(pod_of({**THEIRS, "aliyun.com/gpu-mem": "10"}))
     said = filtered(verbs, refused_there, ["a"])
-    assert "too little memory" in said.failed_and_unresolvable_nodes["a"]
+    assert "less memory than requested" in said.failed_and_unresolvable_nodes["a"]
 
 
 def test_names_that_the_file_does_not_enable_are_ignored() -> None:

@@ -125,8 +125,8 @@ impl Allocator {
                     }
                 }
                 Err(reason) => {
-                    let unresolvable = reason.is_lasting()
-                        || find::unfit_when_empty(&class, view, &mut effort, &mut chosen);
+                    let (reason, unresolvable) =
+                        find::lasting(&class, view, reason, &mut effort, &mut chosen);
                     let reason = Some(reason.to_string());
                     let (assignment, score) = (None, None);
                     Explanation {
@@ -152,9 +152,7 @@ fn explain_card(
 ) -> CardExplanation {
     let (wire, facts, allocated) = (&view.cards[card], &view.facts[card], &view.allocated[card]);
     let containers = class.shape.groups.iter().enumerate().map(|(group, shape)| {
-        let reason = fit::allowed(class, view, card)
-            .and_then(|()| fit::room(class, view, card, &[], group))
-            .err();
+        let reason = fit::fits(class, view, card, group).err();
         ContainerExplanation {
             container: request.containers[shape.container].name.clone(),
             fits: reason.is_none(),

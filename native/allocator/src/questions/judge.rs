@@ -194,7 +194,7 @@ pub struct Judge<'a> {
     /// The texts of reasons. Many nodes have the same reason.
     texts: FxHashMap<NodeReason, Arc<str>>,
     /// The texts of the fast path, by the kind of the card that is closest to fitting; the last one
-    /// is for none.
+    /// is for a node with too few cards.
     obstacles: [Option<Arc<str>>; KINDS + 1],
     loads: Vec<(u8, crate::rules::card::Allocated)>,
     fast: FastPath<'a>,
@@ -310,8 +310,8 @@ impl<'a> Judge<'a> {
     }
 
     fn unfit(&mut self, view: &View<'_>, reason: NodeReason) -> Verdict {
-        let unresolvable = reason.is_lasting()
-            || find::unfit_when_empty(self.class, view, self.effort, &mut self.chosen);
+        let Self { class, effort, chosen, .. } = self;
+        let (reason, unresolvable) = find::lasting(class, view, reason, effort, chosen);
         let text = self.say(reason);
         if unresolvable { Verdict::Unresolvable(text) } else { Verdict::Full(text) }
     }

@@ -83,6 +83,14 @@ impl Facts {
         }
     }
 
+    /// The same card if it takes new pods, and no program outside of our slices uses it.
+    pub fn in_order(&self) -> Self {
+        match self.state {
+            CardState::Missing => *self,
+            _ => Self { state: CardState::Schedulable, foreign_mib: 0, ..*self },
+        }
+    }
+
     /// Slots, cores and memory.
     #[inline]
     pub fn capacity(&self) -> [u64; 3] {
@@ -199,6 +207,11 @@ impl Room {
         let cores = facts.cores - self.cores;
         [self.allocated_slots.into(), cores.into(), (usable - self.mib).into()]
     }
+}
+
+/// The number of cards that their node publishes.
+pub fn published(facts: &[Facts]) -> usize {
+    facts.iter().filter(|facts| facts.state != CardState::Missing).count()
 }
 
 /// Published values fit (`wire::check`). Sums over bound pods may not; then they are far more than

@@ -19,6 +19,20 @@ pub enum CardReason {
     NotNamed,
     /// The pod's annotations exclude its model.
     OtherType,
+    /// The card has less memory than requested, even without pods.
+    MemoryInTotal {
+        /// MiB.
+        requested: u64,
+        /// MiB.
+        total: u64,
+    },
+    /// The card has fewer cores than requested, even without pods.
+    CoresInTotal {
+        /// Percent.
+        requested: u32,
+        /// Percent.
+        total: u32,
+    },
     /// There is too little free memory.
     Memory {
         /// MiB.
@@ -58,7 +72,14 @@ pub enum CardReason {
 }
 
 /// The number of kinds of [`CardReason`].
-pub(crate) const KINDS: usize = 14;
+pub(crate) const KINDS: usize = 16;
+
+/// The first kind that lasts: the card itself is the reason, whatever its state and the other pods.
+const LASTING: usize = 9;
+
+/// The kinds of a card that can never fit. The two kinds after these last until the operator puts the
+/// card into MIG mode, or until the card is back.
+const NEVER: std::ops::Range<usize> = LASTING..14;
 
 impl CardReason {
     /// The kind of the reason. The lower it is, the closer the card is to fitting.
@@ -71,13 +92,15 @@ impl CardReason {
             Self::NotIdle => 4,
             Self::Slots { .. } => 5,
             Self::MigPlacements => 6,
-            Self::MigTooSmall { .. } => 7,
-            Self::NoMig => 8,
-            Self::OtherType => 9,
-            Self::NotNamed => 10,
-            Self::Cordoned => 11,
-            Self::Unhealthy => 12,
-            Self::Missing => 13,
+            Self::Cordoned => 7,
+            Self::Unhealthy => 8,
+            Self::MemoryInTotal { .. } => 9,
+            Self::CoresInTotal { .. } => 10,
+            Self::MigTooSmall { .. } => 11,
+            Self::OtherType => 12,
+            Self::NotNamed => 13,
+            Self::NoMig => 14,
+            Self::Missing => 15,
         }
     }
 
@@ -91,12 +114,14 @@ impl CardReason {
             "not-idle",
             "slots",
             "mig-placements",
-            "mig-too-small",
-            "no-mig",
-            "other-type",
-            "not-named",
             "cordoned",
             "unhealthy",
+            "never-memory",
+            "never-cores",
+            "never-mig",
+            "never-type",
+            "never-uuid",
+            "no-mig",
             "missing",
         ];
         CODES[self.kind()]
@@ -107,6 +132,8 @@ impl CardReason {
         match self {
             Self::Memory { requested, free } => (requested, free),
             Self::Cores { requested, free } => (requested.into(), free.into()),
+            Self::MemoryInTotal { requested, total } => (requested, total),
+            Self::CoresInTotal { requested, total } => (requested.into(), total.into()),
             Self::Slots { slots } => (0, slots.into()),
             Self::MigTooSmall { requested, largest } => (requested, largest),
             _ => (0, 0),
@@ -118,6 +145,7 @@ impl fmt::Display for CardReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut one = Tally::default();
         one.count(*self);
+        f.write_str(never(Some(self.kind())))?;
         one.sentence(f, self.kind(), "")
     }
 }
@@ -131,6 +159,8 @@ pub struct Tally {
     pub fit: u8,
     /// The number of requested cards.
     pub requested: u8,
+    /// The number of cards that must fit: with MIG, one card may have all instances.
+    pub least: u8,
     counts: [u8; KINDS],
     /// The largest requested and the largest available amount, by kind.
     figures: [(u64, u64); KINDS],
@@ -139,7 +169,7 @@ pub struct Tally {
 impl Tally {
     /// A tally without reasons.
     pub fn of(cards: u8, fit: u8, requested: u8) -> Self {
-        Self { cards, fit, requested, ..Self::default() }
+        Self { cards, fit, requested, least: requested, ..Self::default() }
     }
 
     /// Counts a refused card.
@@ -150,9 +180,17 @@ impl Tally {
         *most = (most.0.max(requested), most.1.max(available));
     }
 
-    /// The kind of the card that is closest to fitting; `None` if no card is refused.
+    /// The kind of the card that is closest to fitting; `None` if no card is refused. If too few
+    /// cards could ever fit, it is the kind of the closest one that cannot.
     pub(crate) fn nearest(&self) -> Option<usize> {
-        (0..KINDS).find(|kind| self.counts[*kind] > 0)
+        let from = if self.never_fits() { LASTING } else { 0 };
+        (from..KINDS).find(|kind| self.counts[*kind] > 0)
+    }
+
+    /// Whether too few cards could ever fit.
+    pub(crate) fn never_fits(&self) -> bool {
+        let may_fit = self.fit + self.counts[..LASTING].iter().sum::<u8>();
+        may_fit < self.least
     }
 
     /// Writes one kind of reason. `most` is the word before the available amount if there are
@@ -179,22 +217,32 @@ impl Tally {
             4 => write!(f, "{is} not idle"),
             5 => write!(f, "{has} no slot left (of {available})"),
             6 => write!(f, "{has} no free placement for the MIG profile"),
-            7 => write!(
+            7 => write!(f, "{is} cordoned"),
+            8 => write!(f, "{is} unhealthy"),
+            9 => write!(f, "{is} too small ({requested} MiB requested, {most}total {available})"),
+            10 => write!(
+                f,
+                "{has} too few cores in total ({requested} % requested, {most}total {available})"
+            ),
+            11 => write!(
                 f,
                 "{has} no MIG profile so large ({requested} MiB requested, largest {available})"
             ),
-            8 => write!(f, "{is} not in MIG mode"),
-            9 => write!(f, "{is} of another type"),
-            10 => write!(f, "{is} excluded by UUID"),
-            11 => write!(f, "{is} cordoned"),
-            12 => write!(f, "{is} unhealthy"),
+            12 => write!(f, "{is} of another type"),
+            13 => write!(f, "{is} excluded by UUID"),
+            14 => write!(f, "{is} not in MIG mode"),
             _ => write!(f, "{is} missing"),
         }
     }
 }
 
-/// Why too few cards of a node fit, by the kind of the card that is closest to fitting. It has no
-/// amounts, so that nodes have the same text.
+/// The beginning of a text for this kind: whether the request can never be met.
+pub(crate) fn never(kind: Option<usize>) -> &'static str {
+    if kind.is_some_and(|kind| NEVER.contains(&kind)) { "never fits: " } else { "" }
+}
+
+/// Why too few cards of a node fit, by the kind of the card that is closest to fitting; `None` for a
+/// node with too few cards. It has no amounts, so that nodes have the same text.
 pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
     const TEXTS: [&str; KINDS] = [
         "too little memory free on its cards",
@@ -204,15 +252,17 @@ pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
         "its cards are not idle",
         "no slot left on its cards",
         "no free placement for the MIG profile",
-        "no MIG profile so large",
-        "its cards are not in MIG mode",
-        "its cards are of another type",
-        "its cards are excluded by UUID",
         "its cards are cordoned",
         "its cards are unhealthy",
+        "never fits: its cards have less memory than requested",
+        "never fits: its cards have fewer cores than requested",
+        "never fits: no MIG profile so large",
+        "never fits: its cards are of another type",
+        "never fits: its cards are excluded by UUID",
+        "its cards are not in MIG mode",
         "its cards are missing",
     ];
-    nearest.map_or("too few cards", |kind| TEXTS[kind])
+    nearest.map_or("never fits: more cards are requested than it has", |kind| TEXTS[kind])
 }
 
 impl Hash for Tally {
@@ -234,8 +284,6 @@ impl fmt::Display for Tally {
             let s = if self.fit == 1 { "s" } else { "" };
             write!(f, "{} fit{s} ({} requested)", self.fit, self.requested)?;
             comma = ", ";
-        } else if self.counts.iter().all(|count| *count == 0) {
-            write!(f, "{} requested", self.requested)?;
         }
         for kind in (0..KINDS).filter(|kind| self.counts[*kind] > 0) {
             write!(f, "{comma}{} ", self.counts[kind])?;
@@ -276,7 +324,7 @@ mod tests {
         assert_eq!(of(&[100, 200], 1), "too little memory free on its cards");
         assert_eq!(of(&[7], 0), of(&[100, 200], 1));
         assert_eq!(of(&[], 3), "its cards are cordoned");
-        assert_eq!(of(&[], 0), "too few cards");
+        assert_eq!(brief(None), "never fits: more cards are requested than it has");
     }
 
     #[test]

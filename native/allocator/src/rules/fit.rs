@@ -47,6 +47,18 @@ impl Required {
         (self.memory <= room.mib()) & (self.least_cores <= room.cores())
     }
 
+    /// The reason why the card is too small even if it is empty, if it is.
+    fn check_total(&self, facts: &Facts) -> Result<(), CardReason> {
+        let (memory, cores) = (facts.memory_mib(), facts.cores());
+        if self.memory > memory {
+            return Err(CardReason::MemoryInTotal { requested: self.memory, total: memory });
+        }
+        if self.cores > cores {
+            return Err(CardReason::CoresInTotal { requested: self.cores, total: cores });
+        }
+        Ok(())
+    }
+
     /// The reason why the room is too small, if it is.
     fn check(&self, room: &Room) -> Result<(), CardReason> {
         if self.fits(room) {
@@ -63,25 +75,64 @@ impl Required {
     }
 }
 
-/// The reason why the card is excluded even if it is empty, if it is: its state or its model.
+/// Whether the card takes new pods, and its model is allowed.
 #[inline]
-pub fn usable(class: &Class, facts: &Facts) -> Result<(), CardReason> {
+pub fn usable(class: &Class, facts: &Facts) -> bool {
+    facts.state == CardState::Schedulable && class.takes_model(facts.model)
+}
+
+/// The reason why the pod never gets the card because of its model, if there is one.
+fn check_model(class: &Class, facts: &Facts) -> Result<(), CardReason> {
     match facts.state {
-        CardState::Schedulable if class.takes_model(facts.model) => Ok(()),
-        CardState::Schedulable => Err(CardReason::OtherType),
+        CardState::Missing => Err(CardReason::Missing),
+        _ if class.takes_model(facts.model) => Ok(()),
+        _ => Err(CardReason::OtherType),
+    }
+}
+
+/// The reason why the pod never gets the card because of its UUID, if there is one.
+fn check_uuid(class: &Class, uuid: &String) -> Result<(), CardReason> {
+    let card_request = &class.card_request;
+    let named = card_request.uuids.is_empty() || card_request.uuids.contains(uuid);
+    if named && !card_request.avoid.contains(uuid) { Ok(()) } else { Err(CardReason::NotNamed) }
+}
+
+/// The reason why the card takes no new pod now, if there is one.
+fn check_state(facts: &Facts) -> Result<(), CardReason> {
+    match facts.state {
+        CardState::Schedulable => Ok(()),
         CardState::Missing => Err(CardReason::Missing),
         CardState::Unhealthy => Err(CardReason::Unhealthy),
         CardState::Cordoned => Err(CardReason::Cordoned),
     }
 }
 
-/// The same for a pod that may name UUIDs.
-pub fn allowed(class: &Class, view: &View<'_>, card: usize) -> Result<(), CardReason> {
-    usable(class, &view.facts[card])?;
-    let card_request = &class.card_request;
-    let uuid = &view.cards[card].uuid;
-    let named = card_request.uuids.is_empty() || card_request.uuids.contains(uuid);
-    if named && !card_request.avoid.contains(uuid) { Ok(()) } else { Err(CardReason::NotNamed) }
+/// The reason why the card can never have an ID of the pod, whatever its state and the other pods.
+/// Not for MIG, and not for a pod that names UUIDs.
+pub fn may_ever_fit(class: &Class, need: &Need, facts: &Facts) -> Result<(), CardReason> {
+    check_model(class, facts)?;
+    Required::of(need, facts).check_total(facts)
+}
+
+/// The reason why the card cannot have the first ID of the pod on it. A reason that lasts comes
+/// before one that may end. Not for MIG, and not for a pod that names UUIDs.
+pub fn fits_now(class: &Class, need: &Need, facts: &Facts, room: &Room) -> Result<(), CardReason> {
+    may_ever_fit(class, need, facts)?;
+    check_state(facts)?;
+    room_for_one(class, need, facts, room)
+}
+
+/// The same for the first ID of `group`, for every pod and mode.
+pub fn fits(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result<(), CardReason> {
+    let (facts, room) = (&view.facts[card], &view.rooms[card]);
+    check_model(class, facts)?;
+    check_uuid(class, &view.cards[card].uuid)?;
+    if view.mode == Mode::Mig {
+        mig::check_profile(class, view, card, group)?;
+        check_state(facts)?;
+        return mig::room(class, view, card, group);
+    }
+    fits_now(class, &class.peaks[group].on(view.mode), facts, room)
 }
 
 /// The reason why the card is excluded however little memory and cores the pod requests, if it is.

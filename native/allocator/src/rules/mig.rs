@@ -74,6 +74,17 @@ fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReaso
         .ok_or(CardReason::MigTooSmall { requested, largest })
 }
 
+/// The reason why the card can never have an instance for an ID of the group, if there is one.
+pub fn check_profile(
+    class: &Class,
+    view: &View<'_>,
+    card: usize,
+    group: usize,
+) -> Result<(), CardReason> {
+    let mig = view.cards[card].mig.as_ref().ok_or(CardReason::NoMig)?;
+    profile(mig, &class.peaks[group], view.facts[card].memory_mib()).map(drop)
+}
+
 /// The reason why this card has no room for the first ID of the group, if it has none.
 pub fn room(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result<(), CardReason> {
     let (facts, allocated) = (&view.facts[card], &view.allocated[card]);

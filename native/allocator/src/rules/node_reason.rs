@@ -14,6 +14,13 @@ pub enum NodeReason {
     Mode(Mode),
     /// The node allocates whole cards only, and the pod requests a part of a card.
     WholeOnly,
+    /// The node has fewer cards than a container requests.
+    FewCards {
+        /// The number of requested cards.
+        requested: u8,
+        /// The number of published cards, whatever their state.
+        cards: u8,
+    },
     /// Too few cards fit.
     Cards {
         /// The index of the container that has too few, and the number of containers that request
@@ -38,6 +45,8 @@ pub enum NodeReason {
     },
     /// There are cards that fit each container, but not for all containers together.
     Together,
+    /// The pod would not fit the node without other pods and with all cards in order, for this reason.
+    Never(Box<Self>),
     /// The search ended before it found cards for all containers.
     TooMany,
     /// The node was not searched, because the search of other nodes took too long.
@@ -67,8 +76,17 @@ impl NodeReason {
     /// Whether no eviction would help: the reason is the node itself, a quota, or that the pod is
     /// bound elsewhere.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::NoCards | Self::Mode(_) | Self::WholeOnly | Self::Quota(_))
-            || matches!(self, Self::Elsewhere(_))
+        match self {
+            Self::NoCards
+            | Self::Mode(_)
+            | Self::WholeOnly
+            | Self::FewCards { .. }
+            | Self::Never(_)
+            | Self::Quota(_)
+            | Self::Elsewhere(_) => true,
+            Self::Cards { tally, .. } => tally.never_fits(),
+            _ => false,
+        }
     }
 
     /// A short text without amounts. kube-scheduler groups nodes by text and shows all texts on the
@@ -76,6 +94,8 @@ impl NodeReason {
     pub fn brief(&self) -> String {
         match self {
             Self::Cards { tally, .. } => card_reason::brief(tally.nearest()).to_owned(),
+            Self::FewCards { .. } => card_reason::brief(None).to_owned(),
+            Self::Never(reason) => format!("never fits: {}", reason.brief()),
             Self::Numa { requested, .. } => format!("no NUMA node has {requested} fitting cards"),
             Self::Links { requested, best: 1.. } => {
                 format!("no {requested} free cards are linked as well as the node's best")
@@ -93,8 +113,15 @@ impl fmt::Display for NodeReason {
                 write!(f, "it has another mode ({mode}) than the pod requests")
             }
             Self::WholeOnly => f.write_str("it allocates whole cards only (mode exclusive)"),
-            Self::Cards { container: (_, 1), tally } => tally.fmt(f),
+            Self::FewCards { requested, cards } => {
+                write!(f, "never fits: {requested} cards are requested, and the node has {cards}")
+            }
+            Self::Never(reason) => write!(f, "never fits: {reason}"),
             Self::Cards { container: (container, of), tally } => {
+                f.write_str(card_reason::never(tally.nearest()))?;
+                if *of == 1 {
+                    return tally.fmt(f);
+                }
                 write!(f, "container {} of {of} that request cards: {tally}", container + 1)
             }
             Self::Numa { requested, most } => {
@@ -130,6 +157,9 @@ impl fmt::Display for QuotaReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (allowed, allocated, requested) = self.figures;
         let Self { namespace, quota, unit, .. } = self;
+        if requested > allowed {
+            f.write_str("never fits: ")?;
+        }
         write!(f, "quota {quota} of namespace {namespace} allows {allowed} {unit}: ")?;
         write!(f, "{allocated} in use, {requested} requested")
     }

@@ -1,7 +1,7 @@
 //! The view of a node that the rules, the search and the score read: the node as it is, or without
 //! some of its pods.
 
-use crate::rules::card::{Allocated, Facts, Room};
+use crate::rules::card::{self, Allocated, Facts, Room};
 use crate::rules::fullness::Totals;
 use crate::wire::{Card, Mode, Placement};
 
@@ -30,6 +30,12 @@ impl View<'_> {
     /// The NUMA node of a card, if known.
     pub fn numa(&self, card: u8) -> Option<u32> {
         self.cards[usize::from(card)].numa
+    }
+
+    /// The number of cards that the node publishes.
+    pub fn published(&self) -> usize {
+        // A removed node has no cards, but its facts stay.
+        card::published(&self.facts[..self.cards.len()])
     }
 
     /// The rooms and allocations as they would be without any pod.

@@ -11,13 +11,10 @@ use crate::wire::{ContainerRequest, Mode};
 
 /// The cards with room for an ID of the group.
 pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec<u8>, NodeReason> {
-    let fits = |card| {
-        fit::allowed(class, view, card).and_then(|()| fit::room(class, view, card, &[], group))
-    };
     let (mut cards, wanted) = (Vec::new(), class.shape.groups[group].count);
     let mut tally = Tally::of(view.cards.len() as u8, 0, wanted as u8);
     for card in 0..view.cards.len() {
-        match fits(card) {
+        match fit::fits(class, view, card, group) {
             Ok(()) => cards.push(card as u8),
             Err(reason) => tally.count(reason),
         }
@@ -27,6 +24,9 @@ pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec
         return Ok(cards);
     }
     tally.fit = cards.len() as u8;
+    if view.mode == Mode::Mig {
+        tally.least = 1;
+    }
     let container = (class.shape.groups[group].container as u8, class.containers.len() as u8);
     Err(NodeReason::Cards { container, tally: Box::new(tally) })
 }
@@ -44,9 +44,8 @@ pub fn best_links(
             return Ok(0);
         }
         let usable = |card: &usize| {
-            let groups = 0..class.shape.groups.len();
-            fit::allowed(class, &empty, *card).is_ok()
-                && groups.clone().any(|group| fit::room(class, &empty, *card, &[], group).is_ok())
+            (0..class.shape.groups.len())
+                .any(|group| fit::fits(class, &empty, *card, group).is_ok())
         };
         let from: Vec<u8> = (0..view.cards.len()).filter(usable).map(|card| card as u8).collect();
         let count = container.cards as usize;

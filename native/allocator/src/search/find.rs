@@ -5,6 +5,7 @@
 //! So the search goes back and tries other choices, in order, until its steps are used up
 //! ([`crate::search::effort`]): a hopeless request must not block others.
 
+use crate::rules::card::Facts;
 use crate::rules::class::Class;
 use crate::rules::fit;
 use crate::rules::mig::{self, InstancePlacement};
@@ -35,10 +36,12 @@ pub fn find(
         return Err(NodeReason::NoCards);
     }
     class.suits(view.mode)?;
+    has_enough_cards(class, view)?;
     let topology = class.topology(view.mode);
     let mut candidates: Vec<Vec<u8>> = Vec::with_capacity(class.shape.groups.len());
     for group in 0..class.shape.groups.len() {
-        let mut cards = candidates_of(class, view, group)?;
+        let mut cards = candidates_of(class, view, group)
+            .map_err(|reason| lasting_of_groups(class, view, reason, group + 1))?;
         order::sort(class, view, group, &mut cards);
         candidates.push(cards);
     }
@@ -51,6 +54,31 @@ pub fn find(
         return Ok(());
     }
     Err(search.failure())
+}
+
+/// A node in MIG mode may have several instances on a card.
+fn has_enough_cards(class: &Class, view: &View<'_>) -> Result<(), NodeReason> {
+    let cards = view.published();
+    let requested = class.containers.iter().map(|one| one.cards as usize).max().unwrap_or(0);
+    if view.mode == Mode::Mig || requested <= cards {
+        return Ok(());
+    }
+    Err(NodeReason::FewCards { requested: requested as u8, cards: cards as u8 })
+}
+
+/// The reason of a later group that lasts, if there is one: waiting for this one does not help then.
+fn lasting_of_groups(
+    class: &Class,
+    view: &View<'_>,
+    reason: NodeReason,
+    from: usize,
+) -> NodeReason {
+    if reason.is_lasting() {
+        return reason;
+    }
+    let mut later = (from..class.shape.groups.len())
+        .filter_map(|group| candidates_of(class, view, group).err());
+    later.find(NodeReason::is_lasting).unwrap_or(reason)
 }
 
 /// The order in which groups get their cards. If all must have the best links, large groups have
@@ -276,17 +304,43 @@ impl Search<'_> {
     }
 }
 
-/// Whether the pod does not fit the node even without other pods.
+/// The reason to report, and whether no eviction would help.
 ///
-/// If the search ends before that is known, the answer is no.
-pub fn unfit_when_empty(
+/// If the pod would not fit the node without other pods, and with all of its cards in order, the
+/// reason is what is lacking then. If the search ends before that is known, it counts as a fit.
+pub fn lasting(
+    class: &Class,
+    view: &View<'_>,
+    reason: NodeReason,
+    effort: &mut Effort,
+    chosen: &mut Vec<ChosenCard>,
+) -> (NodeReason, bool) {
+    if reason.is_lasting() {
+        return (reason, true);
+    }
+    let facts: Vec<Facts> = view.facts.iter().map(Facts::in_order).collect();
+    match find_when_empty(class, &View { facts: &facts, ..*view }, effort, chosen) {
+        Err(NodeReason::Links { best: 0, requested }) => {
+            return (NodeReason::Links { best: 0, requested }, true);
+        }
+        Err(NodeReason::TooMany) | Ok(()) => {}
+        Err(NodeReason::Cards { .. }) => return (reason, true),
+        Err(never) => return (NodeReason::Never(Box::new(never)), true),
+    }
+    let differs = facts != view.facts;
+    let found = if differs { find_when_empty(class, view, effort, chosen) } else { Ok(()) };
+    let unfit = found.is_err_and(|reason| reason != NodeReason::TooMany);
+    (reason, unfit)
+}
+
+/// Finds cards as if there were no pods on the node.
+fn find_when_empty(
     class: &Class,
     view: &View<'_>,
     effort: &mut Effort,
     chosen: &mut Vec<ChosenCard>,
-) -> bool {
+) -> Result<(), NodeReason> {
     let (rooms, allocated) = view.emptied();
     let empty = View { rooms: &rooms, allocated: &allocated, ..*view };
-    let found = find(class, &empty, None, effort, chosen);
-    found.is_err_and(|reason| reason != NodeReason::TooMany)
+    find(class, &empty, None, effort, chosen)
 }

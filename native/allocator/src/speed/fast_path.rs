@@ -6,8 +6,8 @@
 //! ([`crate::search::score`]) are those of the search; only the search is left out. A test compares
 //! the results.
 
-use crate::rules::card::{Allocated, Facts, Room};
-use crate::rules::card_reason::CardReason;
+use crate::rules::card::{self, Allocated, Facts, Room};
+use crate::rules::card_reason::{CardReason, KINDS};
 use crate::rules::class::Class;
 use crate::rules::demand::Need;
 use crate::rules::fit::{self, Required};
@@ -51,7 +51,7 @@ struct Terms {
 
 /// Why a node does not fit.
 pub struct Unfit {
-    /// The kind of the card that is closest to fitting; `None` if no card is refused.
+    /// The kind of the card that is closest to fitting; `None` if the node has too few cards.
     pub nearest: Option<usize>,
     /// Whether too few cards fit even without any pod on the node.
     pub when_empty: bool,
@@ -133,7 +133,7 @@ impl<'a> FastPath<'a> {
             first = if fits { first.min(candidate) } else { first };
         };
         let terms = |scale: &mut Scale, facts: &Facts| Terms {
-            usable: fit::usable(class, facts).is_ok(),
+            usable: fit::usable(class, facts),
             required: Required::of(need, facts),
             filled: order::filled(scale, need, *mode, facts),
         };
@@ -156,9 +156,21 @@ impl<'a> FastPath<'a> {
 
     fn unfit(&self, node: &NodeCards<'_>) -> Unfit {
         let (class, need) = (self.class, &self.setup.need);
-        let check = |facts: &Facts, room: &Room| {
-            fit::usable(class, facts).and_then(|()| fit::room_for_one(class, need, facts, room))
-        };
+        let count = class.shape.groups[0].count;
+        if card::published(node.facts) < count {
+            return Unfit { nearest: None, when_empty: true };
+        }
+        let (mut possible, mut never) = (0, KINDS);
+        for facts in node.facts {
+            match fit::may_ever_fit(class, need, facts) {
+                Ok(()) => possible += 1,
+                Err(reason) => never = never.min(reason.kind()),
+            }
+        }
+        if possible < count {
+            return Unfit { nearest: Some(never), when_empty: true };
+        }
+        let check = |facts: &Facts, room: &Room| fit::fits_now(class, need, facts, room);
         let cards = || node.facts.iter().zip(node.rooms);
         let nearest = cards().filter_map(|(facts, room)| check(facts, room).err());
         let fits_empty = |facts: &&Facts| check(facts, &Room::empty(facts)).is_ok();
@@ -166,7 +178,7 @@ impl<'a> FastPath<'a> {
             [first, ..] if node.alike => usize::from(fits_empty(&first)) * node.facts.len(),
             all => all.iter().filter(fits_empty).count(),
         };
-        let when_empty = empty < class.shape.groups[0].count;
+        let when_empty = empty < count;
         Unfit { nearest: nearest.map(CardReason::kind).min(), when_empty }
     }
 }

@@ -17,7 +17,7 @@ fn cards_of_a_container_are_different() {
         Ok(vec![names(&["g0", "g1"])])
     );
     let said = reserve(&mut allocator, &pod("b", &[app(3, 100, 0)])).unwrap_err();
-    assert_eq!(said, "2 cards: 2 fit (3 requested)");
+    assert_eq!(said, "never fits: 3 cards are requested, and the node has 2");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn types_uuids_health_and_cordons() {
         ..CardRequest::default()
     };
     let request = with_card_request(pod("a", &[app(2, 1, 0)]), card_request);
-    let said = "5 cards: 1 fits (2 requested), 1 is of another type, 1 is excluded by UUID, 1 is cordoned, 1 is unhealthy";
+    let said = "5 cards: 1 fits (2 requested), 1 is cordoned, 1 is unhealthy, 1 is of another type, 1 is excluded by UUID";
     assert_eq!(reserve(&mut allocator, &request).unwrap_err(), said);
     let card_request = CardRequest { avoid_types: vec!["A100".into()], ..CardRequest::default() };
     assert_eq!(

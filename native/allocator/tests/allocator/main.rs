@@ -12,6 +12,7 @@ mod kubelet;
 mod ledger;
 mod mig;
 mod names;
+mod never;
 mod nodes;
 mod prng;
 mod quotas;

@@ -62,7 +62,8 @@ fn the_smallest_profile_that_is_large_enough() {
         profile(ContainerRequest { memory: Memory::Percent(40), ..app(1, 1, 0) }).as_deref(),
         Ok("3g.40gb")
     );
-    let said = "1 card: 1 has no MIG profile so large (90000 MiB requested, largest 81152)";
+    let said =
+        "never fits: 1 card: 1 has no MIG profile so large (90000 MiB requested, largest 81152)";
     assert_eq!(profile(app(1, 90_000, 0)), Err(said.to_owned()));
 }
 

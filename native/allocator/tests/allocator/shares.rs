@@ -96,7 +96,8 @@ fn an_expensive_choice_under_a_quota_continues_and_ends() {
         assert!(!filtered.is_partial);
         let remembered = said(&mut allocator, &request, &names, &filtered);
         assert_eq!(remembered, afresh(&mut allocator, &request, &names));
-        let over = format!("quota memory of namespace {} allows", request.pod.namespace);
+        let over =
+            format!("never fits: quota memory of namespace {} allows", request.pod.namespace);
         assert!(filtered.unresolvable.iter().all(|(_, why)| why.starts_with(&over)));
     }
 }

@@ -79,8 +79,7 @@ fn searched(allocator: &Allocator, class: &Class, number: u32) -> Result<u16, (S
             Ok(score::score(class, &mut class.scale(), &view, &chosen, &loads))
         }
         Err(reason) => {
-            let never = reason.is_lasting()
-                || find::unfit_when_empty(class, &view, &mut effort, &mut chosen);
+            let (reason, never) = find::lasting(class, &view, reason, &mut effort, &mut chosen);
             Err((reason.brief(), never))
         }
     }
