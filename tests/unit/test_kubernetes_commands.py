@@ -29,6 +29,35 @@ def test_a_replay_shows_where_pods_are_placed(files: tuple[str, str]) -> None:
     assert "state " in done.output
 
 
+def test_equal_answers_for_the_pods_of_a_workload_are_one_entry(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
+    snapshot, _ = files
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 6000}
+
+    def written(name: str, replicas: int, mib: int) -> str:
+        main = {"name": "main", "resources": {"limits": {**limits, "nvidia.com/gpumem": mib}}}
+        template = {"spec": {"containers": [main]}}
+        spec = {"replicas": replicas, "template": template}
+        path = tmp_path / f"{name}.json"
+        path.write_text(
+            json.dumps({"kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+        )
+        return str(path)
+
+    replay = ["replay", snapshot, written("web", 32, 6000), written("large", 30, 20_000)]
+    lines = CliRunner().invoke(hami, replay, catch_exceptions=False).output.splitlines()
+    assert lines[:5] == [
+        "default/web- (2 pods): a (main: GPU-0)",
+        "default/web- (30 pods): nowhere",
+        "  a: too little memory free on its cards",
+        "default/large- (30 pods): nowhere",
+        "  a: never fits: its cards have less memory than requested",
+    ]
+    each = CliRunner().invoke(hami, [*replay, "--json"], catch_exceptions=False).output
+    assert len(json.loads(each)["pods"]) == 62
+
+
 def test_a_missing_package_is_reported(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -283,9 +284,14 @@ def _write_placements(
 def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
     from hami_py.model import legible  # noqa: PLC0415
 
-    for outcome in outcomes:
+    # The pods of a Deployment have the same name here, and mostly the same answer if they do not
+    # fit.
+    for _, equal in groupby(outcomes, key=_answer):
+        outcome, *others = equal
         # Names come from manifests and snapshots, so they are not trusted.
         pod = legible(outcome.pod)
+        if others:
+            pod += f" ({len(others) + 1} pods)"
         if outcome.node is None or outcome.assignment is None:
             click.echo(f"{pod}: nowhere")
             for node, reason in sorted(outcome.reasons.items()):
@@ -302,6 +308,12 @@ def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
         ]
         click.echo(f"{pod}: {legible(outcome.node)} ({', '.join(shares)})")
         _write_warnings(outcome)
+
+
+def _answer(outcome: Outcome) -> object:
+    """Equal for equal answers: an assignment has the UID of its pod."""
+    containers = outcome.assignment and outcome.assignment.containers
+    return outcome.pod, outcome.node, containers, outcome.reasons, outcome.warnings
 
 
 def _write_warnings(outcome: Outcome) -> None:
