@@ -68,7 +68,7 @@ REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
         "windows",
         "spec.os.name",
         "windows",
-        "leave out the GPU, or this",
+        "leave out the GPU",
     ),
     (
         {},

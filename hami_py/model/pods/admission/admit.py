@@ -91,6 +91,7 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     if too_large:
         return Admission(None, too_large)
     findings = [metadata.forged_annotation(pod, key) for key in forged]
+    findings += metadata.judge_resources(pod, settings)
     try:
         parsed = read_pod(pod, settings)
     except InvalidValue as error:
@@ -125,7 +126,7 @@ def judge(pod: Pod, parsed: ParsedPod, settings: PodSettings) -> Iterator[Findin
     yield from _judge_spec(pod, settings)
     yield from metadata.judge_metadata(pod, settings)
     if pod.spec.host_pid:
-        fix = "it sees, and may kill, other processes of the node, also those that enforce limits"
+        fix = "it may kill processes of the node, also those that enforce limits; leave it out"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", fix)
     yield from mounts.judge_volume_names(pod, settings)
     volumes = mounts.Mounts(pod, settings)
@@ -149,7 +150,7 @@ def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
         fix = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"
         yield Finding("scheduler", "refuse", "spec.schedulerName", scheduler, fix)
     if pod.spec.os is not None and pod.spec.os.name == "windows":
-        fix = "limits are enforced on Linux only; leave out the GPU, or this"
+        fix = "limits are enforced on Linux only; leave out the GPU"
         yield Finding("windows", "refuse", "spec.os.name", "windows", fix)
 
 

@@ -89,6 +89,6 @@ def judge_sizes(
     mib = memory.mib if isinstance(memory, Size) else None
     if mib is not None and mib < settings.small_memory_mib:
         name = parsed.profile.memory
-        fix = f"a CUDA context alone takes 100 MiB and more; {name} counts MiB"
+        fix = f"a CUDA context alone takes 100 MiB and more, and {name} counts MiB; request more"
         path = f"{container.path}.resources.limits[{name}]"
         yield Finding("small-memory", "remark", path, str(mib), fix)

@@ -37,6 +37,7 @@ Rule: TypeAlias = Literal[
     "small-memory",
     "forged-annotation",
     "unknown-annotation",
+    "resource-annotation",
     "late-change",
     "size",
 ]

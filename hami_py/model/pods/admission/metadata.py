@@ -1,4 +1,4 @@
-"""Rules for a pod's annotations and labels: forged, misspelled, and HAMi's opt-out label.
+"""Rules for a pod's annotations and labels: forged or misspelled ones, resources, HAMi's opt-out.
 
 A misspelled annotation cannot be refused, because other programs may use the same prefix. But a
 card request with a typing error in its name would place the pod where its author did not want it,
@@ -39,12 +39,21 @@ def judge_metadata(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
         yield Finding("unknown-annotation", "remark", _path(key), pod.annotations[key], fix)
 
 
+def judge_resources(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    """Warn of resources that are written as annotations: the pod gets a whole card, or none."""
+    names = dict.fromkeys(name for profile in settings.profiles for name in profile.resources)
+    for name in names:
+        if name in pod.annotations:
+            fix = "it has no effect there; write it under resources.limits of the container"
+            yield Finding("resource-annotation", "remark", _path(name), pod.annotations[name], fix)
+
+
 def _opt_outs(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
     """HAMi lets a pod exclude itself. Then the author of a pod would decide about its limits."""
     for profile in settings.profiles:
         label = profile.ignore_label
         if label is not None and pod.labels.get(label) == profile.ignore_value:
-            fix = "it has an effect on a namespace, which the operator labels, and not on a pod"
+            fix = "it has an effect on namespaces only, which the operator labels; leave it out"
             path = f"metadata.labels[{label}]"
             yield Finding("opt-out", "remark", path, profile.ignore_value, fix)
 
