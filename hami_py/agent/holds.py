@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Lock
 
+from hami_py.node.decision import Hold
+
 __all__ = ["HeldContainer", "Holds"]
 
 
@@ -16,12 +18,12 @@ class HeldContainer:
     Attributes:
         pod: the pod's UID.
         container: its name.
-        reason: why.
+        hold: why.
     """
 
     pod: str
     container: str
-    reason: str
+    hold: Hold
 
 
 class Holds:
@@ -36,10 +38,10 @@ class Holds:
         with self._lock:
             return list(self._held.values())
 
-    def hold(self, pod: str, container: str, reason: str) -> None:
+    def hold(self, pod: str, container: str, hold: Hold) -> None:
         """A container has to wait; also if it waits already."""
         with self._lock:
-            self._held[(pod, container)] = HeldContainer(pod, container, reason)
+            self._held[(pod, container)] = HeldContainer(pod, container, hold)
 
     def started(self, pod: str, container: str) -> None:
         """A container does not wait any more."""

@@ -23,7 +23,7 @@ from hami_py.kube import Event
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import ParsedContainer, pod_containers, read_pod
 from hami_py.model.pods.wire import CardAllocation, PodName, Size
-from hami_py.node.decision import Decision, Hold, Run, decide, whole_cards
+from hami_py.node.decision import WAIT, Decision, Hold, Run, decide, whole_cards
 from hami_py.node.devices import DeviceRecord, cards_of
 from hami_py.node.identity import owners
 from hami_py.node.ledger import Entry
@@ -38,8 +38,6 @@ from hami_py.plugin.service import NotYet
 __all__ = ["Preparation"]
 
 _log = logging.getLogger(__name__)
-
-_NOTHING = "do nothing: the kubelet asks again"
 
 
 class Preparation:
@@ -86,20 +84,15 @@ class Preparation:
         """Prepare the container that has these devices.
 
         Raises:
-            NotYet: it cannot start yet.
+            HamiError: it cannot start yet.
         """
-        try:
-            records = read_records(self._settings.paths, self._resource)
-            found = owners(records, ids, self._state.pods.is_over)
-            if not found:
-                why = f"the kubelet has not recorded whose devices {', '.join(sorted(ids))} are"
-                raise NotYet("the container waits", why, _NOTHING)
-            for record in found:
-                self._prepare(record)
-        except NotYet:
-            raise
-        except HamiError as error:
-            raise NotYet(error.what, error.why, error.fix) from error
+        records = read_records(self._settings.paths, self._resource)
+        found = owners(records, ids, self._state.pods.is_over)
+        if not found:
+            why = f"the kubelet has not recorded whose devices {', '.join(sorted(ids))} are"
+            raise NotYet("the container waits", why, WAIT)
+        for record in found:
+            self._prepare(record)
 
     def adopt(self) -> None:
         """Put containers that run into the ledger, if it has lost them.
@@ -186,7 +179,7 @@ class Preparation:
         pod = state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
             why = "the API server has not reported it to the node agent"
-            raise NotYet(f"pod {record.pod_uid}", why, _NOTHING)
+            raise NotYet(f"pod {record.pod_uid}", why, WAIT)
         with state.lock:
             decision = self._decide(record, pod)
             if isinstance(decision, Run):
@@ -195,8 +188,8 @@ class Preparation:
                 state.ledger.put(entry)
                 state.prepare(entry)
         if isinstance(decision, Hold):
-            self._holds.hold(pod.uid, record.container, decision.reason)
-            raise NotYet(f"{pod.title}, container {record.container}", decision.reason, _NOTHING)
+            self._holds.hold(pod.uid, record.container, decision)
+            raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
         self._holds.started(pod.uid, record.container)
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
@@ -204,13 +197,13 @@ class Preparation:
         if pod.uid in view.pods:
             return decide(view, pod.uid, record.container)
         if ASSIGNMENT in pod.annotations:
-            return Hold("its assignment cannot be read: the log of the node agent has the reason")
+            return Hold("its assignment cannot be read", "see why in the log of the node agent")
         if self._settings.pods.unassigned == "whole-card":
             kinds = {each.name: each.kind for each in pod_containers(pod)}
             return whole_cards(view, pod.uid, record.container, kinds, cards_of(record.ids))
         return Hold(
-            "no card was assigned to it, because it was bound without hami's scheduler; create it "
-            "again with schedulerName hami-scheduler"
+            "no card was assigned to it, because it was bound without hami's scheduler",
+            "create it again with schedulerName hami-scheduler",
         )
 
     def _entry(self, record: DeviceRecord, pod: NodePod, decision: Run) -> Entry:

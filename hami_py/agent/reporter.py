@@ -152,8 +152,9 @@ class Reporter:
         for held in self._holds.all():
             pod = pods.get(held.pod)
             if pod is not None:
-                message = f"container {held.container} waits: {held.reason}"
-                self._tell(pod, "WaitingForCard", message)
+                message = f"container {held.container} waits: {held.hold.reason}; {held.hold.fix}"
+                topic = f"container {held.container}; {held.hold.fix}"
+                self._events.write(Event(reference(pod), "WaitingForCard", message, topic=topic))
 
     def _report_mode(self) -> None:
         """Running containers keep the limits of the mode that they were started in."""

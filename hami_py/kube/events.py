@@ -1,7 +1,8 @@
 """Kubernetes events: what happened to an object, for people who look at it.
 
 An event is one write, and the API server keeps it for an hour. ``EventWriter`` writes equal ones
-once, and never lets its callers wait.
+once, and never lets its callers wait. Events of one topic are equal, although their messages may
+have other numbers.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Event:
         message: a sentence, for people.
         is_warning: a person should look at it.
         repeats: it is written also if an equal one was written shortly before.
+        topic: what the message is about, if its numbers change; by default, the message.
     """
 
     about: Reference
@@ -62,6 +64,12 @@ class Event:
     message: str
     is_warning: bool = True
     repeats: bool = False
+    topic: str = ""
+
+    @property
+    def key(self) -> tuple[Reference, str, str]:
+        """Equal for equal events."""
+        return self.about, self.reason, self.topic or self.message
 
 
 class EventWriter:
@@ -76,7 +84,7 @@ class EventWriter:
     def __init__(self, server: ApiServer, component: str, host: str) -> None:
         self._server, self._component, self._host = server, component, host
         self._queue: queue.Queue[Event | None] = queue.Queue(_MOST)
-        self._written: dict[Event, float] = {}
+        self._written: dict[tuple[Reference, str, str], float] = {}
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -93,10 +101,10 @@ class EventWriter:
     def write(self, event: Event) -> None:
         """Write an event soon, unless an equal one was written in the last ten minutes."""
         now = time.monotonic()
-        self._written = {each: at for each, at in self._written.items() if now - at < _AGAIN_S}
-        if event in self._written and not event.repeats:
+        self._written = {key: at for key, at in self._written.items() if now - at < _AGAIN_S}
+        if event.key in self._written and not event.repeats:
             return
-        self._written[event] = now
+        self._written[event.key] = now
         try:
             self._queue.put_nowait(event)
         except queue.Full:

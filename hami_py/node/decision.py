@@ -15,6 +15,8 @@ from hami_py.model.pods.wire import Assignment, CardAllocation, Kind
 
 _WHOLE = 100
 
+WAIT = "do nothing: the kubelet asks again"
+
 
 @dataclass(frozen=True)
 class Capacity:
@@ -71,9 +73,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Hold:
-    """The container has to wait, for a reason in one line."""
+    """The container has to wait: why, and the one thing that a person does about it."""
 
     reason: str
+    fix: str = WAIT
 
 
 Decision: TypeAlias = Run | Hold
@@ -89,13 +92,14 @@ def decide(view: NodeView, pod: str, container: str) -> Decision:
     """
     assigned = view.pods[pod].assignment.containers.get(container, ())
     if not assigned:
-        return Hold("the pod's assignment has no card for this container")
+        return Hold("the pod's assignment has no card for this container", "delete the pod")
     for card in assigned:
         capacity = view.cards.get(card.card)
         if capacity is None:
-            return Hold(f"card {card.card} is not on this node any more")
+            return Hold(f"card {card.card} is not on this node any more", "delete the pod")
         if capacity.unhealthy is not None:
-            return Hold(f"card {card.card} is unhealthy: {capacity.unhealthy}")
+            why = f"card {card.card} is unhealthy: {capacity.unhealthy}"
+            return Hold(why, "see the event CardUnhealthy of the node")
         others = _at_one_time(_allocated(view), card.card, (pod, container))
         lacking = shortage(capacity, card, others)
         if lacking:

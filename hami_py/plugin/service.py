@@ -48,7 +48,7 @@ class Handlers(Protocol):
         """Prepare the container with these devices, which is about to start.
 
         Raises:
-            NotYet: it has to wait.
+            HamiError: it has to wait, and the kubelet asks again.
         """
 
 
@@ -142,7 +142,7 @@ class DevicePlugin(services.DevicePluginServicer):
         """Prepares the container, or delays it."""
         try:
             self._handlers.pre_start(request.devices_ids)
-        except NotYet as error:
+        except HamiError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except Exception as error:
             _log.exception("PreStartContainer %s", ", ".join(request.devices_ids))

@@ -11,11 +11,13 @@ import pytest
 from hami_py._native import LimitsPage
 from hami_py.agent import preparation
 from hami_py.agent.holds import Holds
+from hami_py.agent.pods import NodePod
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
 from hami_py.kube import Event
 from hami_py.model import gang_of_namespace
+from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.ledger import Ledger
 from hami_py.plugin.service import NotYet
@@ -110,7 +112,9 @@ def test_a_container_waits_while_its_card_has_no_specification(
     content = written.read_text()
     written.unlink()
     node.pods.changed(pod("p", {"main": on("A", 1000)}))
-    with pytest.raises(NotYet, match=r"no CDI specification in .*; run on the node: nvidia-ctk"):
+    with pytest.raises(
+        StateError, match=r"no CDI specification in .*; run on the node: nvidia-ctk"
+    ):
         start(record("p", "main", "A::0"))
     written.write_text(content)
     start(record("p", "main", "A::0"))
@@ -127,6 +131,32 @@ def test_a_container_that_restarts_follows_a_new_specification(
     written.write_text(written.read_text().replace("CARD=A", "CARD=A, DRIVER=2"))
     start(record("p", "main", "A::0"))
     assert "CARD=A, DRIVER=2" in device(node, "p-main", tmp_path)["env"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "said"),
+    [
+        (
+            {},
+            "no card was assigned to it, because it was bound without hami's scheduler; "
+            "create it again with schedulerName hami-scheduler",
+        ),
+        (
+            {ASSIGNMENT: "{"},
+            "its assignment cannot be read; see why in the log of the node agent",
+        ),
+    ],
+)
+def test_the_reason_why_a_container_waits_names_one_thing_to_do(
+    node: NodeState, holds: Holds, start: Start, annotations: dict[str, str], said: str
+) -> None:
+    metadata = {"uid": "p", "name": "p", "namespace": "ml", "annotations": annotations}
+    written = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    node.pods.changed(msgspec.convert(written, NodePod))
+    with pytest.raises(NotYet) as raised:
+        start(record("p", "main", "A::0"))
+    assert str(raised.value) == f"ml/p container main: {said}"
+    assert [f"{each.hold.reason}; {each.hold.fix}" for each in holds.all()] == [said]
 
 
 def test_a_container_waits_until_its_card_is_free(
@@ -146,7 +176,7 @@ def test_a_container_waits_until_its_card_is_free(
 
     with monkeypatch.context() as full:
         full.setattr(node.slots, "ensure", fails)
-        with pytest.raises(NotYet, match="No space"):
+        with pytest.raises(StateError, match="No space"):
             start(record("p", "main", "B::1"))
     start(record("p", "main", "B::1"))
     assert holds.all() == []

@@ -1,6 +1,7 @@
 """Assignments that have changed on a node reach the API server, each by itself."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ from hami_py.agent.holds import Holds
 from hami_py.agent.reporter import Reporter
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
+from hami_py.kube import EventWriter, events
 from hami_py.model.pods import encode_assignment
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.wire import Assignment, CardAllocation
+from hami_py.node.decision import Hold
+from support.launcher import until
 from unit.agent.build import pod, settings, state
 from unit.node.build import on
 
@@ -105,3 +109,30 @@ def test_a_pod_that_gets_its_first_card_back_is_written_again(
     publish()
     assert written == [encode_assignment(second), encode_assignment(first)]
     assert not node.ledger.changed
+
+
+def test_a_pod_that_waits_is_told_once_in_ten_minutes_although_the_free_memory_changes(
+    node: NodeState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A")}))
+    posted: list[str] = []
+    api: Any = SimpleNamespace(post=lambda _, body, **__: posted.append(body["message"]))
+    writer, holds = EventWriter(api, "hami-node", "n1"), Holds()
+    report = Reporter(api, settings(tmp_path), node, holds, writer)._report_holds
+    with monkeypatch.context() as patched:
+        for second in range(650):
+            patched.setattr(events.time, "monotonic", lambda now=second: float(now))
+            holds.hold("p", "main", Hold(f"card A has {second} MiB free, and 5000 are needed"))
+            report()
+        holds.hold("p", "main", Hold("card A is not on this node any more", "delete the pod"))
+        report()
+    writer.start()
+    until(lambda: len(posted) == 3, "three events are written")
+    writer.stop()
+    assert posted == [
+        "container main waits: card A has 0 MiB free, and 5000 are needed; "
+        "do nothing: the kubelet asks again",
+        "container main waits: card A has 600 MiB free, and 5000 are needed; "
+        "do nothing: the kubelet asks again",
+        "container main waits: card A is not on this node any more; delete the pod",
+    ]

@@ -19,6 +19,11 @@ def held(decision: Decision) -> str:
     return decision.reason
 
 
+def fix(decision: Decision) -> str:
+    assert isinstance(decision, Hold), decision
+    return decision.fix
+
+
 class TestAssignedCards:
     def test_it_runs_on_them_in_their_order(self) -> None:
         """Row i of the limits page is the i-th card, and the environment has its limits."""
@@ -32,8 +37,9 @@ class TestAssignedCards:
 
     def test_it_waits_while_a_pod_that_is_not_known_any_more_has_the_room(self) -> None:
         node = view(bound("p", main=on("A", 5000)), allocated={("gone", "main"): [on("A", 4000)]})
-        reason = held(decide(node, "p", "main"))
-        assert reason.startswith("card A has 4000 MiB free, and 5000 are needed")
+        decision = decide(node, "p", "main")
+        assert held(decision).startswith("card A has 4000 MiB free, and 5000 are needed")
+        assert fix(decision) == "do nothing: the kubelet asks again"
 
     def test_it_waits_for_cores(self) -> None:
         pod = bound("p", main=on("A", 1, 60))
@@ -52,17 +58,22 @@ class TestAssignedCards:
 
     def test_a_card_that_is_not_on_the_node_any_more(self) -> None:
         pod = bound("p", main=[on("A"), on("X")])
-        assert held(decide(view(pod), "p", "main")) == "card X is not on this node any more"
+        decision = decide(view(pod), "p", "main")
+        assert held(decision) == "card X is not on this node any more"
+        assert fix(decision) == "delete the pod"
 
     def test_an_unhealthy_card(self) -> None:
         node = NodeView(
             {"A": Capacity(8000, unhealthy="XID 79")}, view(bound("p", main=on("A"))).pods
         )
-        assert held(decide(node, "p", "main")) == "card A is unhealthy: XID 79"
+        decision = decide(node, "p", "main")
+        assert held(decision) == "card A is unhealthy: XID 79"
+        assert fix(decision) == "see the event CardUnhealthy of the node"
 
     def test_a_container_without_cards(self) -> None:
-        reason = held(decide(view(bound("p", main=on("A"))), "p", "injected"))
-        assert reason == "the pod's assignment has no card for this container"
+        decision = decide(view(bound("p", main=on("A"))), "p", "injected")
+        assert held(decision) == "the pod's assignment has no card for this container"
+        assert fix(decision) == "delete the pod"
 
 
 class TestContainersInTurn:
