@@ -91,7 +91,7 @@ class DriverError(HamiError):
 
 
 class Unfit(HamiError):
-    """A pod does not fit a node: try another node, or retry when pods have ended.
+    """A pod does not fit a node: try another node.
 
     Attributes:
         node: the node's name.
@@ -99,7 +99,7 @@ class Unfit(HamiError):
     """
 
     def __init__(self, node: str, reason: str) -> None:
-        super().__init__(f"node {node}", reason, "try another node, or retry when pods have ended")
+        super().__init__(f"node {node}", reason, "try another node")
         self.args = (node, reason)
         self.node = node
         self.reason = reason

@@ -155,7 +155,7 @@ class Binder:
                 "",
                 f"{_called(args)} was created without a review by the webhook, and Kubernetes "
                 "before 1.35 drops the labels of a binding: create it in a namespace without "
-                "hami.io/webhook: ignore, or run the extender with --pod-selector ''",
+                "hami.io/webhook: ignore",
             )
 
     def continue_listing(self) -> bool:
