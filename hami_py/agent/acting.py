@@ -30,6 +30,7 @@ from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
 from hami_py.monitor import exposition
 from hami_py.node import cdi, library, mounts
+from hami_py.node.decision import assigned_on
 from hami_py.node.devices import device_ids
 from hami_py.node.known_cards import read_cards, write_cards
 from hami_py.node.ledger import Ledger, set_aside
@@ -120,6 +121,14 @@ class Acting:
     def metrics(self) -> bytes:
         """The node's figures in Prometheus' text format."""
         return exposition(self._figures.collect(registered=self._registration.is_registered))
+
+    def unassigned(self) -> dict[str, int]:
+        """The bytes of each card that are assigned to no pod, by UUID."""
+        view = self._state.view()
+        return {
+            uuid: (card.memory_mib - assigned_on(view, uuid)[0]) << 20
+            for uuid, card in view.cards.items()
+        }
 
     def wake(self) -> None:
         """Look soon: something has changed."""

@@ -9,6 +9,7 @@ import threading
 
 from starlette.routing import Router
 
+from hami_py import config
 from hami_py.agent.acting import Acting, Known
 from hami_py.agent.node import NodeStore, OwnNode
 from hami_py.agent.pods import NodePod, PodStore
@@ -17,6 +18,7 @@ from hami_py.agent.state import Cards
 from hami_py.agent.turn import turn
 from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
+from hami_py.gpu.measured_memory import MeasuredMemory
 from hami_py.kube import ApiServer, EventWriter, Followed, Reflector
 from hami_py.node.library import install
 from hami_py.serving import Server, page
@@ -119,6 +121,7 @@ class Agent:
                 if is_ours:
                     acting = Acting(self._api, self._settings, self._known, self._events)
                     self._acting = acting
+                    self._measured.start(acting.unassigned(), self._known.cards.set_measured)
                     acting.run(self._stopping)
         except HamiError as error:
             _log.error("%s", error)
@@ -139,6 +142,12 @@ class Agent:
                 self._stopping.wait(_RETRY_S)
             else:
                 self._known.cards.add(found)
+                models = {card.uuid: card.model for card in found.cards}
+                self._measured = MeasuredMemory(
+                    *(self._settings.paths.state / "driver-memory.json", models, found.driver),
+                    config.read().environment,
+                )
+                self._known.cards.set_measured(self._measured.results())
                 _log.info("driver %s, %d cards", found.driver, len(found.cards))
                 self._has_cards = True
                 return True

@@ -38,12 +38,11 @@ class Cards:
 
     Attributes:
         are_complete: each GPU of the node has answered.
-        measured: by model, what the driver takes of a card, if that was measured here.
     """
 
     def __init__(self) -> None:
         self.are_complete = False
-        self.measured: Mapping[str, DriverMemory] = {}
+        self._measured: Mapping[str, DriverMemory] = {}
         self._cards: Mapping[str, Card] = {}
         self._driver_memory: Mapping[str, DriverMemory] = {}
         self._unhealthy: Mapping[str, str] = {}
@@ -56,6 +55,10 @@ class Cards:
         self._driver_memory = {**self._driver_memory, **found.driver_memory}
         self.are_complete = not found.left_out
         return bool(new)
+
+    def set_measured(self, measured: Mapping[str, DriverMemory]) -> None:
+        """Replace what was measured of the driver's memory, by model; others have estimates."""
+        self._measured = dict(measured)
 
     def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
         """Replace the reasons by which cards are unhealthy; ``ALL`` stands for all cards."""
@@ -98,7 +101,7 @@ class Cards:
         """What the driver takes of a card beyond what programs request."""
         card = self._cards.get(uuid)
         estimate = self._driver_memory.get(uuid, UNKNOWN)
-        return self.measured.get(card.model, estimate) if card is not None else estimate
+        return self._measured.get(card.model, estimate) if card is not None else estimate
 
 
 class NodeState:

@@ -1,6 +1,6 @@
 """The driver calls that Python makes, through cffi.
 
-Only the doctor's test programs use them, in processes of their own: a CUDA context costs hundreds
+Only test programs use them, in processes of their own: a CUDA context costs hundreds
 of megabytes on the card and lives as long as its process. By default the symbols are looked up with
 ``dlsym``, so in a slice these calls are limited like those of any other program.
 """

@@ -2,14 +2,15 @@
 
 It takes memory for a context when a process creates one, before the process allocates anything. And
 it takes large requests in whole granules, because its pages are large. Both count against the limit
-of the slice. The driver does not report the sizes in advance, so the code that creates the slice
-takes them from here.
+of the slice. The driver does not report the sizes in advance. They are measured
+(``measured_memory``), and come from this table until that is done, or where it cannot be done.
 
 The figure of the H200 is measured with driver 580: "cuInit" and "primary context" in
 docs/results/gpu-memory.md, rounded up. The others are estimates. All figures are for the
 default stack, heap and printf limits. ``make bench-gpu`` measures the card and the driver of a
-machine ("cuInit", "primary context", "cuMemAlloc"). On a card that is not listed nothing is charged
-beyond the requests, unless ``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set figures.
+machine ("cuInit", "primary context", "cuMemAlloc"). On a card that is neither measured nor listed
+nothing is charged beyond the requests, unless ``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set
+figures.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The processes on the cards, with the memory that the driver holds for each."""
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pynvml  # type: ignore[import-untyped]
@@ -24,8 +24,21 @@ class CardProcess:
     memory: int | None
 
 
+_not_listed: set[int] = set()
+
+
+@contextmanager
+def not_listed(pid: int) -> Iterator[None]:
+    """Leave a process of our own out of ``card_processes``: it belongs to no allocation."""
+    _not_listed.add(pid)
+    try:
+        yield
+    finally:
+        _not_listed.discard(pid)
+
+
 def card_processes() -> list[CardProcess]:
-    """The processes on all cards, in a ``session`` of NVML.
+    """The processes on all cards, in a ``session`` of NVML, without those of ``not_listed``.
 
     A card that does not answer is left out.
 
@@ -36,10 +49,19 @@ def card_processes() -> list[CardProcess]:
     for handle in handles():
         with suppress(pynvml.NVMLError):
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-            for row in _rows(handle):
-                # One that computes and draws is in both lists, with the same memory.
-                found[(uuid, row.pid)] = CardProcess(uuid, row.pid, row.usedGpuMemory)
-    return list(found.values())
+            for pid, memory in process_memory(handle).items():
+                found[(uuid, pid)] = CardProcess(uuid, pid, memory)
+    return [each for each in found.values() if each.pid not in _not_listed]
+
+
+def process_memory(handle: object) -> dict[int, int | None]:
+    """The bytes of each process on a card, by PID; None = the driver does not say.
+
+    Raises:
+        pynvml.NVMLError: the card does not answer.
+    """
+    # One that computes and draws is in both lists, with the same memory.
+    return {row.pid: row.usedGpuMemory for row in _rows(handle)}
 
 
 def memory_used() -> dict[str, int]:

@@ -49,11 +49,6 @@ class Paths:
         return self.state / "ledger.json"
 
     @property
-    def driver_memory(self) -> Path:
-        """What a context takes of the node's cards, as measured."""
-        return self.state / "driver-memory.json"
-
-    @property
     def cards(self) -> Path:
         """The cards that were seen on the node."""
         return self.state / "cards.json"

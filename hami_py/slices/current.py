@@ -13,6 +13,7 @@ from hami_py._native import HamiLimit, HamiVariables
 from hami_py.config import ACCOUNT, LIMITS, Settings
 from hami_py.model import Card, CardLimit, Limits, Usage, visible
 from hami_py.slices.layers import Layer, card_usage, combined, read_layer
+from hami_py.slices.measured_cards import as_measured
 from hami_py.slices.processes import mapped_files
 from hami_py.slices.record import read_record
 from hami_py.slices.runtime import usable
@@ -26,9 +27,10 @@ def cards(settings: Settings) -> list[Card]:
         StateError: a slice around this process cannot be read.
     """
     layers = [read_layer(directory) for directory in directories(settings)]
-    return [
+    ours = [
         card for card in gpu.cards() if all(layer.index(card.uuid) is not None for layer in layers)
     ]
+    return as_measured(ours, settings, measures=False)
 
 
 def shown(settings: Settings) -> list[Card]:

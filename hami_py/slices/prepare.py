@@ -12,6 +12,7 @@ from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legi
 from hami_py.slices import coordinator
 from hami_py.slices.current import cards, directories, shown
 from hami_py.slices.hold import Hold, create_held
+from hami_py.slices.measured_cards import as_measured
 from hami_py.slices.programs import Command, compose, require_library
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
@@ -116,19 +117,25 @@ def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) 
         UnknownCard: a card does not exist, is not visible, or is limited but not chosen.
         InvalidValue: too many cards, or ``HAMI_CONTEXT_MEMORY`` or ``HAMI_GRANULE`` is invalid.
     """
-    found = _with_driver_memory(cards(settings), settings)
+    found = cards(settings)
     planned = plan(found, request, devices, shown(settings) if devices else None)
+    ours = [card for card in found if card.uuid in planned.driver_memory]
+    figures = {card.uuid: card.driver_memory for card in _with_driver_memory(ours, settings)}
+    planned = replace(planned, driver_memory=figures)
     limits = _with_variables(planned.limits, request, _variables(settings))
     return replace(planned, limits=limits, notes=(*planned.notes, *ineffective(limits, request)))
 
 
 def _with_driver_memory(found: Sequence[Card], settings: Settings) -> list[Card]:
-    """The cards, with the settings for the driver's memory instead of their own figures."""
+    """The cards with the driver's memory: by the settings, else measured, else by the table."""
     figures: dict[str, int | None] = {}
     if settings.context_memory is not None:
         figures["context"] = _size(settings.context_memory, CONTEXT_MEMORY)
     if settings.granule is not None:
         figures["granule"] = _size(settings.granule, GRANULE)
+    # A slice around this process would limit the process that measures.
+    measures = settings.context_memory is None and not directories(settings)
+    found = as_measured(found, settings, measures=measures)
     return [replace(card, driver_memory=replace(card.driver_memory, **figures)) for card in found]
 
 

@@ -164,8 +164,8 @@ def test_requests_just_over_half_a_granule_stay_within_the_limit(card):
         assert card.used() - before <= 128 * MIB + card.slack
 
 
-def test_the_table_s_figure_for_a_context_is_charged(card, context, note):
-    """`hami run` takes it from the table of models; the note shows it beside the measured one."""
+def test_hami_run_charges_what_it_measures_for_a_context(card, context, note):
+    """It measures that itself; beside other processes it finds less, by 3.25 MiB on an H100."""
     command = (sys.executable, "-m", "hami_py", "run", "--gpumem", "2GiB", "--")
     env = {**card.env, **python_path()}
     env |= {"XDG_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}
@@ -175,5 +175,4 @@ def test_the_table_s_figure_for_a_context_is_charged(card, context, note):
         begin(console)
         charged = 2 * GIB - console.value("info", "free")
         note("bytes of a context: measured, charged", [context, charged])
-        if card.stub:
-            assert charged == context
+        assert charged == context if card.stub else abs(charged - context) <= 8 * MIB
