@@ -4,12 +4,15 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hami_py.agent import service
 from hami_py.agent.state import Cards
 from hami_py.errors import DriverError
 from hami_py.gpu import context_memory, measured_memory
@@ -22,6 +25,7 @@ from support.artifacts import Artifacts
 from support.running import Run, run
 from support.slices import GIB, MIB
 from support.stub import StubServer
+from unit.agent.build import settings as agent_settings
 
 PROFILES = Path(__file__).parents[1] / "stub" / "profiles"
 
@@ -172,6 +176,32 @@ def test_without_two_equal_samples_there_is_no_result(monkeypatch: pytest.Monkey
         measure("GPU-1", {})
 
 
+OBSERVER = """
+import sys, threading
+from hami_py.config import read
+from hami_py.gpu.context_memory import measure
+from hami_py.gpu.nvml import handles, session
+from hami_py.gpu.processes import card_processes, process_memory
+
+found = []
+work = threading.Thread(target=lambda: found.append(measure(sys.argv[1], read().environment)))
+work.start()
+seen, reported = set(), set()
+while work.is_alive():
+    with session():
+        reported |= {each.pid for each in card_processes()}
+        seen |= {pid for handle in handles() for pid in process_memory(handle)}
+print(found[0] >> 20, len(seen), len(reported))
+"""
+
+
+def test_the_observer_does_not_report_the_process_that_measures(gpu: StubServer) -> None:
+    """It is in no slot: the agent would take it for a process without limits, and might end it."""
+    gpu.control({"command": "slow", "symbol": "cuCtxSetCurrent", "us": 300_000})
+    done = run([sys.executable, "-c", OBSERVER, gpu.uuids()[0]], gpu.charging_env)
+    assert (done.err, done.out) == ("", "413 2 0\n")
+
+
 class Measuring:
     """Measurements of made-up cards, counted."""
 
@@ -180,7 +210,10 @@ class Measuring:
         self.result: int | None = 300 * MIB
         self.free = {"GPU-1": 2 * GIB, "GPU-2": 3 * GIB}
         monkeypatch.setattr(measured_memory, "measure", self._measure)
-        monkeypatch.setattr(measured_memory, "memory_free", lambda uuids: self.free)
+        monkeypatch.setattr(measured_memory, "memory_free", self._free)
+
+    def _free(self, uuids: list[str]) -> dict[str, int]:
+        return {uuid: self.free[uuid] for uuid in uuids}
 
     def _measure(self, uuid: str, environment: object) -> int:
         self.measured.append(uuid)
@@ -279,6 +312,41 @@ def test_the_thread_of_the_agent_passes_the_results_on(measuring: Measuring) -> 
     thread = measuring.memory().start(measuring.free, results.append)
     thread.join(20)
     assert results == [RESULT]
+
+
+def test_an_agent_measures_when_it_acts(
+    measuring: Measuring, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api: Any = None
+    has_ended = threading.Event()
+
+    class Acting:
+        def __init__(self, *_: object) -> None:
+            """It only waits until the cards have the result."""
+
+        def unassigned(self) -> dict[str, int]:
+            return measuring.free
+
+        def run(self, _: object) -> None:
+            until = time.monotonic() + 20
+            while agent._known.cards.driver_memory("GPU-1") != RESULT["Model"]:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            has_ended.set()
+
+    cards = (Card("GPU-1", 0, "Model", 4096),)
+    monkeypatch.setattr(service, "Acting", Acting)
+    monkeypatch.setattr(service, "Server", lambda *_: None)
+    monkeypatch.setattr(service, "install", lambda *_: None)
+    monkeypatch.setattr(service, "inventory", lambda _: Inventory(cards, {}, DRIVER, {}))
+    monkeypatch.setattr(service.os, "kill", lambda *_: None)
+    for _ in range(2):
+        has_ended.clear()
+        agent = service.Agent(api, agent_settings(tmp_path))
+        agent._thread.start()
+        agent._thread.join(30)
+        assert has_ended.is_set()
+    assert measuring.measured == ["GPU-1"], "the second agent has the result from the start"
 
 
 def test_the_program_prints_what_each_card_takes(gpu: StubServer) -> None:
