@@ -23,6 +23,7 @@ from hami_py.slices.current import cards, limits, shown, usage
 from hami_py.slices.foreground import die_of, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
+from hami_py.slices.measured_cards import as_measured
 from hami_py.slices.measuring import Measuring
 from hami_py.slices.prepare import (
     Prepared,
@@ -46,6 +47,7 @@ __all__ = [
     "Running",
     "Slice",
     "SliceRequest",
+    "as_measured",
     "cards",
     "compose",
     "create",

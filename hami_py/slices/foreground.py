@@ -72,15 +72,15 @@ def run_in_foreground(
             if time.monotonic() >= check_at:
                 check_at = time.monotonic() + _check(check, program)
             received = signal.sigtimedwait(awaited, max(0.0, check_at - time.monotonic()))
-            # After a stop of this process, CPython 3.11 may return a signal that is none.
-            if received is None or received.si_signo not in awaited:
+            if received is not None and received.si_signo in PASSED_ON:
+                if not _program_received(received, observer):
+                    os.kill(program, received.si_signo)
                 continue
-            if received.si_signo == signal.SIGCHLD:
-                ended = _exit_code(program)
-                if ended is not None:
-                    return ended
-            elif not _program_received(received, observer):
-                os.kill(program, received.si_signo)
+            # SIGCHLD, or the time is over, and another thread may have taken that signal. After a
+            # stop of this process, CPython 3.11 may also return a signal that is none.
+            ended = _exit_code(program)
+            if ended is not None:
+                return ended
     finally:
         observer.close()
 

@@ -1,7 +1,7 @@
-"""Cards with what a context takes of them, as it was measured on this machine.
+"""Cards with what a context takes of them, as ``hami doctor`` has measured it on this machine.
 
-The results are in the user's runtime directory, so the first slice after a start of the machine
-measures again. That takes a second or two. Nothing waits for another process that measures.
+The results are in the user's runtime directory, until the machine starts again. Measuring takes a
+second or two. Nothing waits for another process that measures.
 """
 
 import os

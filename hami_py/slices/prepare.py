@@ -12,7 +12,6 @@ from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legi
 from hami_py.slices import coordinator
 from hami_py.slices.current import cards, directories, shown
 from hami_py.slices.hold import Hold, create_held
-from hami_py.slices.measured_cards import as_measured
 from hami_py.slices.programs import Command, compose, require_library
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
@@ -133,9 +132,6 @@ def _with_driver_memory(found: Sequence[Card], settings: Settings) -> list[Card]
         figures["context"] = _size(settings.context_memory, CONTEXT_MEMORY)
     if settings.granule is not None:
         figures["granule"] = _size(settings.granule, GRANULE)
-    # A slice around this process would limit the process that measures.
-    measures = settings.context_memory is None and not directories(settings)
-    found = as_measured(found, settings, measures=measures)
     return [replace(card, driver_memory=replace(card.driver_memory, **figures)) for card in found]
 
 

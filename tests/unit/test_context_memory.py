@@ -64,7 +64,8 @@ def hami_on(runtime: Path, artifacts: Artifacts) -> Callable[..., Run]:
 
 
 def context_of(hami_on: Callable[..., Run], gpu: StubServer) -> int | None:
-    """What `hami devices` shows after a `hami run`."""
+    """What `hami devices` shows after `hami doctor`, and with what `hami run` starts."""
+    hami_on(gpu, "doctor")
     done = hami_on(gpu, "run", "--gpumem", "2GiB", "--", "true")
     assert (done.code, done.err) == (0, "")
     (card,) = json.loads(hami_on(gpu, "devices", "--json").out)
@@ -103,7 +104,7 @@ def test_a_measured_figure_wins_over_the_table(
     assert context_of(hami_on, stub_server(profile(name, context))) == context
 
 
-def test_the_first_hami_run_measures_and_the_next_does_not(
+def test_the_first_hami_doctor_measures_and_the_next_does_not(
     stub_server: Callable[..., StubServer], hami_on: Callable[..., Run], runtime: Path
 ) -> None:
     gpu = stub_server("a100")
@@ -117,12 +118,11 @@ def test_settings_override_what_was_measured(
     stub_server: Callable[..., StubServer], hami_on: Callable[..., Run], runtime: Path
 ) -> None:
     gpu = stub_server("a100")
-    arguments = ["run", "--gpumem", "2GiB", "--", "true"]
-    assert hami_on(gpu, *arguments, HAMI_CONTEXT_MEMORY="100MiB").code == 0
+    hami_on(gpu, "doctor", HAMI_CONTEXT_MEMORY="100MiB")
     assert not (runtime / "hami" / "driver-memory.json").exists(), "nothing to measure"
 
 
-def test_a_driver_that_hangs_does_not_stop_hami_run_twice(
+def test_a_failure_is_not_repeated_by_the_next_hami_doctor(
     stub_server: Callable[..., StubServer], hami_on: Callable[..., Run], runtime: Path
 ) -> None:
     gpu = stub_server("a100")
@@ -131,6 +131,7 @@ def test_a_driver_that_hangs_does_not_stop_hami_run_twice(
     with pytest.raises(DriverError, match="does not end in time"):
         measure(gpu.uuids()[0], gpu.charging_env, deadline_s=1.5)
     gpu.wait_until(lambda gpu: gpu.booked("context") == 0)
+    gpu.control({"command": "slow", "symbol": "cuDevicePrimaryCtxRetain", "us": 0})
     # As it is kept after a failure: nothing is measured, and the table counts.
     failed = {model: dict.fromkeys(sizes) for model, sizes in kept(runtime).items()}
     (runtime / "hami" / "driver-memory.json").write_text(json.dumps(failed))

@@ -118,9 +118,12 @@ def _nvml(_settings: Settings) -> str:
 
 
 def _cards(settings: Settings) -> str:
+    """The cards; what a context takes of them is measured here, once for this machine."""
+    # A slice around this process would limit the process that measures.
+    measures = settings.context_memory is None and not settings.slices
     return "; ".join(
         f"{card.index}: {card.name}, {format_memory(card.memory_total)}, {_contexts(card)}"
-        for card in _shown(settings)
+        for card in slices.as_measured(_shown(settings), settings, measures=measures)
     )
 
 
