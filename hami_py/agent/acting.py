@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -230,6 +231,9 @@ class Acting:
     def _make_specifications(self) -> None:
         """At the start, because the driver may be another one, and while a card has none."""
         program, now = self._settings.nvidia_ctk, time.monotonic()
+        if program is None:
+            # An agent with the option may have made one.
+            shutil.rmtree(self._settings.paths.made_specifications, ignore_errors=True)
         due = self._made_at == float("-inf") or (
             now - self._made_at > _MAKE_AGAIN_S and self._without_specification()
         )
@@ -260,9 +264,11 @@ class Acting:
             self._events.write(Event(self._node, "OtherDevicePlugin", message))
 
     def _tell_devices(self) -> None:
+        """The kubelet fails pods without a healthy device; without a specification they wait."""
+        without = set(self._without_specification())
         self._devices.set(
             {
-                id: card.healthy
+                id: card.healthy or card.uuid in without
                 for card in self._state.cards.all
                 for id in device_ids(card.uuid, card.slots)
             }

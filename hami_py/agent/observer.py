@@ -48,9 +48,6 @@ _STEP_MIB = 256
 _TWICE = 2
 """A process may be on a card for a moment before it is in its account."""
 
-_AT_ONCE: Kind = "covered"
-"""A process that is in its account has mapped its page before."""
-
 _RETRY_S = 5.0
 
 _READ_AGAIN_S = 30.0
@@ -68,7 +65,7 @@ class _Process:
     pod: str | None
     member: MemberKey | None
     command: str
-    mapped: Collection[int]
+    mapped: Collection[int] | None
 
 
 class Observer:
@@ -169,13 +166,10 @@ class Observer:
         now = findings(self.observed, entries, members, pages)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
         self._seen = Counter({key: self._seen[key] + 1 for key in keys})
-        self.found = [
-            keys[key]
-            for key, times in self._seen.items()
-            if times >= _TWICE or keys[key].kind == _AT_ONCE
-        ]
+        self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
         for finding in self.found:
             self._report(finding)
+        for finding in now:
             # What is mapped may change, and is read again.
             self._known.pop(finding.process.pid, None)
         self._report_excess(excess(self.observed, entries), entries)
@@ -222,7 +216,9 @@ class Observer:
             self._write(Event(about, "UsesUnallocatedCard", text))
         else:
             self._write(Event(about, "ForeignProcess", f"{what} uses {amount} outside of all pods"))
-        if finding.kind in self._killed and process.pod is not None:
+        seen, known = look(process.pid), self._known.get(process.pid)
+        is_same = seen and known and seen.start_time == known.start_time
+        if finding.kind in self._killed and process.pod is not None and is_same:
             _log.warning("killed the container of %s", what)
             kill_container(process.pid, process.pod)
 
@@ -257,5 +253,5 @@ def _observed(process: CardProcess, known: Mapping[int, _Process], device: int) 
         member = (identity.pid_in_namespace, identity.namespace.inode)
     shown = "".join(each if each.isprintable() else "?" for each in command.strip()[:_SHOWN])
     pod = pod_of(cgroups)
-    mapped = mapped_files(process.pid, device) if pod is not None else ()
+    mapped = mapped_files(process.pid, device) if pod is not None else None
     return _Process(seen.start_time, pod, member, shown, mapped)

@@ -91,8 +91,15 @@ class Preparation:
         if not found:
             why = f"the kubelet has not recorded whose devices {', '.join(sorted(ids))} are"
             raise NotYet("the container waits", why, WAIT)
+        errors: list[HamiError] = []
         for record in found:
-            self._prepare(record)
+            try:
+                self._prepare(record)
+            except HamiError as error:
+                # The one that starts may be another one. Without a device, this one cannot start.
+                errors.append(error)
+        if len(errors) == len(found):
+            raise errors[0]
 
     def adopt(self) -> None:
         """Put containers that run into the ledger, if it has lost them.
@@ -107,15 +114,14 @@ class Preparation:
             return
         with state.lock:
             lost = state.slots.names() - state.ledger.entries.keys()
-            if not lost:
-                return
-            records = read_records(self._settings.paths, self._resource)
+            records = read_records(self._settings.paths, self._resource) if lost else ()
             found = [
                 entry
                 for record in records
                 if record.slot in lost and (entry := self._adopted(record)) is not None
             ]
             state.ledger.put(*found)
+            state.is_adopted = True
         for entry in found:
             _log.warning("the ledger had lost %s/%s", entry.pod.namespace, entry.pod.name)
 

@@ -36,7 +36,7 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
         if gone:
             # First the ledger: a slot without an entry is removed below.
             ledger.remove([entry.slot for entry in gone])
-        for name in slots.names() - ledger.entries.keys():
+        for name in slots.names() - ledger.entries.keys() if state.is_adopted else ():
             slots.remove(name)
         state.keep_specifications()
     for entry in gone:

@@ -107,6 +107,8 @@ class Cards:
 class NodeState:
     """All of it. ``lock`` is held while ``ledger`` and ``slots`` are used together.
 
+    ``is_adopted``: the ledger has all containers that run; slots that it does not have are unused.
+
     Args:
         settings: how pods and nodes are read.
         cards: the node's cards.
@@ -130,9 +132,10 @@ class NodeState:
     ) -> None:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
-        self.specifications = cdi.NodeCards((paths.made_specifications, *paths.cdi))
+        self.specifications = cdi.NodeCards((*paths.cdi, paths.made_specifications))
         self._paths = paths
         self.lock = threading.RLock()
+        self.is_adopted = False
         self._settings = settings
         self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
 

@@ -16,6 +16,7 @@ mount of the pod at the same path, and mounts deeper paths later.
 The format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -40,20 +41,24 @@ _PREFIX, _SUFFIX = "hami-", ".json"
 _OLDEST = "0.6.0"
 """The version of a specification without cards of NVIDIA's. containerd 1.7 reads it."""
 
-_NO_OTHERS = "NVIDIA_VISIBLE_DEVICES=void"
+NO_OTHERS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Many images have ``all`` there, and NVIDIA's runtime would add all cards."""
+
+
+_NEEDED_S = 20.0
+"""The kubelet has the container created right after the specification is written."""
 
 
 class _Device(msgspec.Struct, frozen=True, rename="camel"):
     name: str
-    container_edits: dict[str, Any] = {}
+    container_edits: dict[str, Any] | None = None
 
 
 class _Specification(msgspec.Struct, frozen=True, rename="camel"):
     cdi_version: str
     kind: str
-    devices: tuple[_Device, ...] = ()
-    container_edits: dict[str, Any] = {}
+    devices: tuple[_Device, ...] | None = None
+    container_edits: dict[str, Any] | None = None
 
 
 class NodeCards:
@@ -98,13 +103,15 @@ class NodeCards:
         return f"no CDI specification in {places} has a device {NVIDIA_KIND}=<its UUID>"
 
     def _devices(self) -> dict[str, tuple[_Specification, _Device]]:
-        found = {}
+        """The devices by name. As for the runtime, one that is defined twice is none."""
+        found: dict[str, tuple[_Specification, _Device]] = {}
         read: dict[Path, tuple[tuple[int, ...], _Specification | None]] = {}
         for directory in self._directories:
-            with suppress(OSError):
-                for path in sorted(directory.iterdir()):
-                    if path.suffix not in (".json", ".yaml") or _is_ours(path.name):
-                        continue
+            here: dict[str, tuple[_Specification, _Device]] = {}
+            twice = set()
+            for path in _files(directory):
+                # A file may be removed at any time.
+                with suppress(OSError):
                     status = path.stat()
                     stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
                     known = self._read.get(path)
@@ -113,10 +120,24 @@ class NodeCards:
                     )
                     specification = read[path][1]
                     if specification is not None and specification.kind == NVIDIA_KIND:
-                        for device in specification.devices:
-                            found[device.name] = (specification, device)
+                        for device in specification.devices or ():
+                            twice |= {device.name} & here.keys()
+                            here[device.name] = (specification, device)
+            found |= here
+            found = {name: each for name, each in found.items() if name not in twice}
         self._read = read
         return found
+
+
+def _files(directory: Path) -> list[Path]:
+    """The specifications in a directory that are not ours."""
+    with suppress(OSError):
+        return sorted(
+            path
+            for path in directory.iterdir()
+            if path.suffix in (".json", ".yaml") and not _is_ours(path.name)
+        )
+    return []
 
 
 FIX = (
@@ -145,8 +166,9 @@ def write(paths: Paths, slot: str, edits: tuple[str, Edits], binds: Iterable[Bin
     version, of_cards = edits
     all_edits = dict[str, Any]()
     _add(all_edits, of_cards)
-    # The last value of a variable counts.
-    _add(all_edits, {"env": [_NO_OTHERS], "mounts": [_mount(bind) for bind in binds]})
+    _add(all_edits, {"mounts": [_mount(bind) for bind in binds]})
+    others = [each for each in all_edits.get("env", ()) if each.partition("=")[0] not in NO_OTHERS]
+    all_edits["env"] = others + [f"{name}={value}" for name, value in NO_OTHERS.items()]
     device = {"name": slot, "containerEdits": all_edits}
     content = msgspec.json.encode({"cdiVersion": version, "kind": KIND, "devices": [device]})
     path = _path(paths, slot)
@@ -164,16 +186,24 @@ def write(paths: Paths, slot: str, edits: tuple[str, Edits], binds: Iterable[Bin
 
 
 def keep(paths: Paths, slots: Iterable[str]) -> None:
-    """Remove the specifications of other slots than these. Containers that run do not need them.
+    """Remove the specifications of other slots than these, and those of containers that run.
+
+    The runtime reads a specification when it creates the container, and the next start writes a new
+    one. It reads all of them after each change, so few must be there: with 100 of 36 KB each, one
+    look took 240 ms (the library of the CDI project, 1.1.0).
 
     Raises:
         OSError: one cannot be removed.
     """
     kept = {_path(paths, slot).name for slot in slots}
+    now = time.time()
     if paths.cdi[-1].is_dir():
         for path in list(paths.cdi[-1].iterdir()):
-            if path.name not in kept and _is_ours(path.name):
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if _is_ours(path.name) and (
+                    path.name not in kept or now - path.stat().st_mtime > _NEEDED_S
+                ):
+                    path.unlink()
 
 
 def _path(paths: Paths, slot: str) -> Path:
@@ -193,9 +223,11 @@ def _mount(bind: Bind) -> dict[str, Any]:
     }
 
 
-def _add(to: dict[str, Any], more: Edits) -> None:
+def _add(to: dict[str, Any], more: Edits | None) -> None:
     """Add edits to others. What two cards have in common is there once."""
-    for key, value in more.items():
+    for key, value in (more or {}).items():
+        if value is None:
+            continue
         if isinstance(value, list):
             known = to.setdefault(key, [])
             to[key] = known + [each for each in value if each not in known]
@@ -204,7 +236,8 @@ def _add(to: dict[str, Any], more: Edits) -> None:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdecimal() else 0 for part in version.split("."))
+    parts = version.removeprefix("v").split(".")
+    return tuple(int(part) if part.isdecimal() else 0 for part in parts)
 
 
 def _specification(path: Path) -> _Specification | None:

@@ -37,7 +37,7 @@ class Observed:
         pod: the UID of its pod; None = it is in no pod.
         member: as the accounts would have it; None = unknown.
         command: its command line, for people.
-        mapped: the inodes of the files of slots that it has mapped.
+        mapped: the inodes of the files of slots that it has mapped; None = unknown.
     """
 
     card: str
@@ -46,7 +46,7 @@ class Observed:
     pod: str | None
     member: MemberKey | None
     command: str
-    mapped: Collection[int] = ()
+    mapped: Collection[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ def findings(
             own = [slot for slot in of_pod if process.member in members[slot]]
             if not own:
                 found.append(Finding("bypass", process))
-            elif not any(pages.get(slot, 0) in {0, *process.mapped} for slot in own):
+            elif process.mapped is not None and not any(
+                pages.get(slot, 0) in {0, *process.mapped} for slot in own
+            ):
                 found.append(Finding("covered", process))
     return found
 

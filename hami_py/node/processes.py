@@ -35,13 +35,17 @@ def pods_with_processes(proc: Path = Path("/proc")) -> set[str]:
     return {uid for uid in found if uid is not None}
 
 
-def mapped_files(pid: int, device: int, proc: Path = Path("/proc")) -> frozenset[int]:
-    """The inodes of the files on a device that a process has mapped; none if it has ended."""
+def mapped_files(pid: int, device: int, proc: Path = Path("/proc")) -> frozenset[int] | None:
+    """The inodes of the files on a device that a process has mapped; None = it ends or has ended.
+
+    A process that ends has no mappings any more, while the driver still frees its memory.
+    """
     name = f"{os.major(device):02x}:{os.minor(device):02x}".encode()
     with suppress(OSError), (proc / str(pid) / "maps").open("rb") as lines:
-        mapped = (line.split(maxsplit=5) for line in lines)
-        return frozenset(int(fields[4]) for fields in mapped if fields[3] == name)
-    return frozenset()
+        mapped = [line.split(maxsplit=5) for line in lines]
+        if mapped:
+            return frozenset(int(fields[4]) for fields in mapped if fields[3] == name)
+    return None
 
 
 def kill_container(pid: int, pod: str, proc: Path = Path("/proc")) -> None:

@@ -29,6 +29,8 @@ def answer(library: Path | None) -> api.ContainerAllocateResponse:
     return api.ContainerAllocateResponse(
         annotations={_SLOT: name, _LIBRARY: str(library or "")},
         cdi_devices=[api.CDIDevice(name=cdi.device_name(name))],
+        # For a runtime that ignores CDI devices: then the container gets no card.
+        envs=cdi.NO_OTHERS,
     )
 
 
@@ -37,5 +39,7 @@ def slot_of(answer: api.ContainerAllocateResponse) -> tuple[str, str] | None:
 
     If the webhook mounts the library, the second is an empty text.
     """
-    name = answer.annotations.get(_SLOT)
-    return (name, answer.annotations.get(_LIBRARY, "")) if name else None
+    name = answer.annotations.get(_SLOT, "")
+    if [each.name for each in answer.cdi_devices] != [cdi.device_name(name)]:
+        return None
+    return name, answer.annotations.get(_LIBRARY, "")

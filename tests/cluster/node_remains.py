@@ -50,9 +50,9 @@ def remains(cluster: WholeCluster) -> list[str]:
     slots = card_owners.slots(node)
     if len(slots) != len(entries):
         found.append(f"{len(slots)} slots for {len(entries)} entries: {slots}")
-    devices = [path.name for path in node.cdi.glob("hami-*")]
-    if len(devices) != len(entries):
-        found.append(f"{len(devices)} CDI devices for {len(entries)} entries: {devices}")
+    for path in node.cdi.glob("hami-*"):
+        if path.stem.removeprefix("hami-") not in slots:
+            found.append(f"CDI device {path.name}")
     namespaces = len(list((node.root / "run" / "netns").iterdir()))
     if namespaces != len(uids):
         found.append(f"{namespaces} network namespaces for {len(uids)} pods")

@@ -48,6 +48,11 @@ def test_a_process_with_another_limits_page_has_covered_its_own() -> None:
         assert kinds(found) == expected, page
 
 
+def test_a_process_whose_mappings_are_unknown_is_not_judged() -> None:
+    ends = Observed("A", 4711, 0, "p", (1, 7), "program", None)
+    assert findings([ends], [entry("p", "A")], {"slot-p-main": {(1, 7)}}, PAGES) == []
+
+
 def test_a_process_on_a_card_that_its_pod_does_not_have() -> None:
     members = {"slot-p-main": {(1, 7)}}
     assert kinds(findings([process("p", "B")], [entry("p", "A")], members, PAGES)) == [

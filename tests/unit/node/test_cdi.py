@@ -1,6 +1,7 @@
 """The CDI specification of a container, from NVIDIA's specification of the node's cards."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
             {
                 "name": "s",
                 "containerEdits": {
-                    "env": ["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_DRIVER_CAPABILITIES=all"],
+                    # Last, because the last value of a variable counts.
+                    "env": ["NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_VISIBLE_DEVICES=void"],
                     "deviceNodes": [
                         {"path": "/dev/nvidiactl"},
                         {"path": "/dev/nvidia1"},
@@ -97,14 +99,34 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
 
 
 def test_a_newer_version_of_cdi_is_kept(paths: Paths, cards: cdi.NodeCards) -> None:
-    put(paths.cdi[0], "nvidia.yaml", {**NVIDIA, "cdiVersion": "0.10.0"})
-    assert cards.edits(["GPU-a"])[0] == "0.10.0"
+    for version in ("0.10.0", "v1.1.0"):
+        put(paths.cdi[0], "nvidia.yaml", {**NVIDIA, "cdiVersion": version})
+        assert cards.edits(["GPU-a"])[0] == version
 
 
 def test_a_later_directory_counts_more(paths: Paths, cards: cdi.NodeCards) -> None:
     put(paths.cdi[0], "nvidia.yaml", renamed("GPU-a", env=["FROM=etc"]))
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["FROM=run"]))
     assert "FROM=run" in cards.edits(["GPU-a"])[1]["env"]
+
+
+def test_a_card_that_is_defined_twice_is_none(paths: Paths, cards: cdi.NodeCards) -> None:
+    """The container runtime calls it a conflict."""
+    put(paths.cdi[0], "a.yaml", NVIDIA)
+    put(paths.cdi[1], "a.yaml", renamed("GPU-a"))
+    put(paths.cdi[1], "b.yaml", renamed("GPU-a"))
+    assert cards.missing(["GPU-a", "GPU-b"]) == ["GPU-a"]
+
+
+@pytest.mark.parametrize("edits", [None, {}, {"env": None, "mounts": None}])
+def test_edits_without_a_value_are_none(
+    paths: Paths, cards: cdi.NodeCards, edits: dict[str, None] | None
+) -> None:
+    devices = [{"name": "GPU-a", "containerEdits": edits}]
+    put(paths.cdi[0], "a.yaml", {**NVIDIA, "devices": devices, "containerEdits": edits})
+    cdi.write(paths, "s", cards.edits(["GPU-a"]), [])
+    (device,) = json.loads((paths.cdi[1] / "hami-s.json").read_text())["devices"]
+    assert device["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
 
 
 def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -126,10 +148,11 @@ def test_what_cannot_be_read_hides_nothing(
     paths: Paths, cards: cdi.NodeCards, content: str
 ) -> None:
     put(paths.cdi[0], "nvidia.yaml", NVIDIA)
-    for name in ("a.json", "a.yaml", "b.txt"):
-        (paths.cdi[1] / name).write_bytes(content.encode("latin-1"))
-    (paths.cdi[1] / "c.json").mkdir()
-    (paths.cdi[1] / "d.json").symlink_to("nowhere")
+    for directory in paths.cdi:
+        for name in ("a.json", "a.yaml", "b.txt"):
+            (directory / name).write_bytes(content.encode("latin-1"))
+        (directory / "c.json").mkdir()
+        (directory / "d.json").symlink_to("nowhere")
     assert cards.missing(["GPU-a", "GPU-b"]) == []
 
 
@@ -146,6 +169,20 @@ def test_only_specifications_of_other_containers_are_removed(
     (paths.cdi[1] / "hami-killed.new").touch()
     cdi.keep(paths, ["one"])
     assert {each.name for each in paths.cdi[1].iterdir()} == {"nvidia.json", "hami-one.json"}
+
+
+def test_the_specification_of_a_container_that_runs_is_removed(
+    paths: Paths, cards: cdi.NodeCards
+) -> None:
+    """The runtime reads all of them after each change."""
+    put(paths.cdi[0], "nvidia.json", NVIDIA)
+    cdi.write(paths, "one", cards.edits(["GPU-a"]), [])
+    cdi.keep(paths, ["one"])
+    (written,) = paths.cdi[1].iterdir()
+    long_ago = written.stat().st_mtime - 60
+    os.utime(written, (long_ago, long_ago))
+    cdi.keep(paths, ["one"])
+    assert list(paths.cdi[1].iterdir()) == []
 
 
 def test_a_specification_that_cannot_be_written_says_why(

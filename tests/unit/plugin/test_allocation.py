@@ -18,7 +18,9 @@ def test_it_names_a_device_that_is_defined_later(library: Path | None) -> None:
     assert re.fullmatch(r"[0-9a-f]{16}", slot)
     assert recorded == str(library or "")
     assert [each.name for each in found.cdi_devices] == [f"hami.io/card={slot}"]
-    assert not (found.envs or found.mounts or found.devices)
+    # For a container runtime that ignores CDI devices.
+    assert found.envs == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert not (found.mounts or found.devices)
 
 
 def test_no_two_containers_have_the_same_device() -> None:
@@ -38,6 +40,11 @@ def test_the_answer_of_another_plugin_has_no_slot() -> None:
     for found in (
         api.ContainerAllocateResponse(),
         api.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-a"}),
+        # An older agent's: it names the card that the kubelet has picked.
+        api.ContainerAllocateResponse(
+            annotations={"hami.io/slot": "0123"},
+            cdi_devices=[api.CDIDevice(name="nvidia.com/gpu=GPU-a")],
+        ),
         api.ContainerAllocateResponse(cdi_devices=[api.CDIDevice(name="nvidia.com/gpu=GPU-a")]),
     ):
         assert slot_of(found) is None
