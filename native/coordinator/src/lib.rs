@@ -78,11 +78,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often to write the pulse, look for slices, and probe processes with work, while launches
+/// How often to write the pulse, look for new slices, and probe processes with work, while launches
 /// need permission. It is a fifth of the age at which a pulse is too old.
 const BUSY_TICK_NS: u64 = 10_000_000;
-/// How often to look for slices while no launch needs permission, and how often to probe all
-/// processes of slices with a share.
+/// How often to look for slices even if none seems to be new, and how often to probe all processes of
+/// slices with a share.
 const IDLE_TICK_NS: u64 = 100_000_000;
 /// The same for the processes of all slices, while a fresh sweep exists: a death must be noticed
 /// before a sweep can show that the memory is free.
@@ -125,7 +125,7 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
         if is_due(last_tick, tick_ns(&slices, &sweeps, begin), begin) {
             last_tick = Some(begin);
             slices.pulse(begin);
-            if slices.any_regulated() || is_due(last_scan, IDLE_TICK_NS, begin) {
+            if is_due(last_scan, IDLE_TICK_NS, begin) || slices.may_have_changed() {
                 last_scan = Some(begin);
                 slices.scan();
             }

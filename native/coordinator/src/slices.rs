@@ -32,6 +32,9 @@ pub(crate) struct Slices {
     damaged: BTreeMap<SliceDirectory, Option<Box<Slice>>>,
     /// Whether the last scan found any directory, damaged or not.
     found_any: bool,
+    /// When `slices` was last modified before the last scan. `None` if the next scan may find more
+    /// although `slices` is not modified.
+    scanned: Option<SystemTime>,
     /// The number of keys used so far.
     keys: u64,
     /// The UUID of each card, by its number.
@@ -48,20 +51,33 @@ impl Slices {
             open: BTreeMap::new(),
             damaged: BTreeMap::new(),
             found_any: false,
+            scanned: None,
             keys: 0,
             cards: Vec::new(),
         })
     }
 
+    /// Whether slices were created or removed since the last scan. It costs one system call. File
+    /// systems count time in steps of milliseconds, so a change right after a scan may be missed.
+    pub fn may_have_changed(&self) -> bool {
+        self.scanned.is_none() || self.modified() != self.scanned
+    }
+
+    fn modified(&self) -> Option<SystemTime> {
+        std::fs::metadata(&self.directory).and_then(|metadata| metadata.modified()).ok()
+    }
+
     /// Opens new slices and drops removed ones. A slice exists as long as its directory.
     pub fn scan(&mut self) {
+        let modified = self.modified();
         let found = match self.directories() {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
             // Keep the slices until the directory can be read again.
             Err(_) => return,
         };
-        self.found_any = !found.is_empty();
+        let count = found.len();
+        self.found_any = count > 0;
         self.open.retain(|directory, _| found.contains(directory));
         self.damaged.retain(|directory, _| found.contains(directory));
         for directory in found {
@@ -69,6 +85,8 @@ impl Slices {
                 self.try_open(directory);
             }
         }
+        let all_are_known = self.open.len() + self.damaged.len() == count;
+        self.scanned = modified.filter(|_| all_are_known);
     }
 
     fn directories(&self) -> io::Result<BTreeSet<SliceDirectory>> {
