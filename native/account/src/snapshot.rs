@@ -13,6 +13,7 @@ use crate::layout::{
 use crate::slot_lock::is_held;
 use hami_limits::FileError;
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -67,30 +68,42 @@ impl Snapshot {
         if !metadata.is_file() || !FILE.has_size(metadata.len()) {
             return Err(FILE.wrong_size(path));
         }
-        let mut bytes = vec![0; metadata.len() as usize];
-        match file.read_exact_at(&mut bytes, 0) {
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err(FILE.wrong_size(path));
-            }
-            read => read.map_err(io_error)?,
-        }
+        let mut bytes = vec![0; offset_of!(Layout, shared)];
+        let read = |bytes: &mut [u8], at: usize, length: usize| match file
+            .read_exact_at(&mut bytes[at..at + length], at as u64)
+        {
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Err(FILE.wrong_size(path)),
+            read => read.map_err(io_error),
+        };
+        read(&mut bytes, 0, offset_of!(Layout, records))?;
         FILE.check_head(&bytes).map_err(|reason| FILE.damaged(path, reason))?;
+        // Of the slots only those that were used: an account has hundreds of KiB, and the node agent
+        // reads those of all containers every second.
+        let slots = u32_at(&bytes, offset_of!(Header, high_water)) as usize;
+        if slots > SLOTS {
+            return Err(FILE.damaged(path, "its high-water mark is beyond its last slot"));
+        }
+        read(&mut bytes, offset_of!(Layout, records), slots * size_of::<Record>())?;
+        for card in 0..CARDS {
+            read(&mut bytes, compute_words(card, 0), slots * size_of::<ComputeWords>())?;
+        }
         let fd = file.as_raw_fd();
-        decode(&bytes, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
+        decode(&bytes, slots, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
     }
 }
 
-fn decode(bytes: &[u8], alive: impl Fn(usize) -> bool) -> Result<Snapshot, &'static str> {
-    if u32_at(bytes, offset_of!(Header, high_water)) as usize > SLOTS {
-        return Err("its high-water mark is beyond its last slot");
-    }
+fn decode(
+    bytes: &[u8],
+    slots: usize,
+    alive: impl Fn(usize) -> bool,
+) -> Result<Snapshot, &'static str> {
     let (mut refusals, mut anomalies) = counters(bytes, offset_of!(Header, departed));
     let mut used = [0_u64; CARDS];
     let departed = offset_of!(Header, departed_compute);
     let mut used_ns = u64s(bytes, departed + offset_of!(ComputeSums, used_ns));
     let mut throttled_ns = u64s(bytes, departed + offset_of!(ComputeSums, throttled_ns));
     let mut processes = Vec::new();
-    for slot in 0..SLOTS {
+    for slot in 0..slots {
         let at = offset_of!(Layout, records) + slot * size_of::<Record>();
         let state = u32_at(bytes, at + offset_of!(Record, state));
         if state > TAKEN {
