@@ -92,7 +92,8 @@ def held(gpu: NodeGpu) -> dict[Container, dict[str, int]]:
     for card in gpu.ledger()["cards"]:
         assert card["occupied"]["peak"] <= card["total"], card
         for group, holding in card["groups"].items():
-            if holding["occupied"]["peak"]:
+            # Others are of no container, such as the process by which the agent measures a context.
+            if holding["occupied"]["peak"] and "/" in group:
                 container = Container(*group.split("/"))
                 found[container][card["uuid"]] = holding["occupied"]["peak"]
     return dict(found)
