@@ -229,7 +229,7 @@ class Preparation:
         )
 
     def _requested(self, pod: NodePod, container: str) -> tuple[ParsedContainer | None, str | None]:
-        """What a container requests, and its pod's gang.
+        """The request of a container, and the gang of its pod.
 
         The webhook has checked both, but a pod's annotations can change after that.
         """

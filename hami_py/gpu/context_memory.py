@@ -37,7 +37,7 @@ _MIB = 1 << 20
 
 
 def measure(uuid: str, environment: Mapping[str, str], deadline_s: float = DEADLINE_S) -> int:
-    """What a context takes of a card, in bytes, rounded up to a MiB.
+    """The memory that a context takes of a card, in bytes, rounded up to a MiB.
 
     Args:
         uuid: the card's UUID.

@@ -24,7 +24,7 @@ _MOST = 16 << 30
 """Bytes. No context takes more, so a file with more is damaged."""
 
 Results = dict[str, DriverMemory]
-"""What the driver takes of a card, by model."""
+"""The memory that the driver takes of a card, by the card's model."""
 
 
 class MeasuredMemory:

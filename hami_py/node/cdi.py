@@ -78,7 +78,7 @@ class NodeCards:
         return [card for card in cards if card not in known]
 
     def edits(self, cards: Sequence[str]) -> tuple[str, Edits]:
-        """What a container with these cards gets, and the version of CDI that it needs.
+        """The edits for a container with these cards, after the version of CDI that they need.
 
         Raises:
             StateError: no specification has one of these cards.
@@ -224,7 +224,7 @@ def _mount(bind: Bind) -> dict[str, Any]:
 
 
 def _add(to: dict[str, Any], more: Edits | None) -> None:
-    """Add edits to others. What two cards have in common is there once."""
+    """Add edits to others. An edit that two cards have in common is added once."""
     for key, value in (more or {}).items():
         if value is None:
             continue

@@ -1,10 +1,10 @@
 """Use of the cards that no allocation explains.
 
 NVML's list of processes is compared with the ledger and with the accounts of the slots. A process
-of a container with a card is in the container's account, because the library puts it there. One
-that is not there runs without the library: it is static, or of another C library, or it avoids it.
-One that is there has mapped the limits page of the slot. Otherwise a mount has covered the page,
-and the library has read another one.
+of a container with a card is in the container's account, because the library puts it there. A
+process that is not in the account runs without the library: it is static, or of another C library,
+or it avoids the library. A process in the account has mapped the limits page of the slot. If it has
+not, a mount has covered the page, and the library has read another page.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -13,6 +13,7 @@ from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.processes import CardProcess
 from hami_py.kube import Event, Reference
 from hami_py.model.pods.wire import Card, PodName
+from hami_py.node.drift import Kind
 from hami_py.node.ledger import Entry
 from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
@@ -38,6 +39,28 @@ def test_a_damaged_account_hides_no_program(
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
+
+
+@pytest.mark.parametrize("killed", [(), ("covered",), ("bypass",)])
+def test_a_container_is_killed_only_for_a_finding_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: tuple[Kind, ...]
+) -> None:
+    of = settings(tmp_path)
+    node = state(of, "A")
+    node.pods.changed(pod("p", {"main": on("A")}))
+    name, cards = PodName("p", "default", "p"), (on("A"),)
+    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
+    node.ledger.put(entry)
+    node.prepare(entry)
+    ended: list[tuple[int, str]] = []
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))
+    about = Reference("Node", "n1", "n1")
+    seen = Observer(node, print, about, lambda: None, period_s=1.0, slots=10, killed=killed)
+    seen.look([CardProcess("A", os.getpid(), 1 << 20)])
+    assert ended == [], "one look is not enough"
+    seen.look([CardProcess("A", os.getpid(), 1 << 20)])
+    assert ended == ([(os.getpid(), "p")] if killed == ("bypass",) else [])
 
 
 def test_a_pod_that_holds_more_than_its_limits_is_reported(

@@ -13,6 +13,7 @@ from hami_py.agent import preparation
 from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod
 from hami_py.agent.preparation import Preparation
+from hami_py.agent.release import release_ended
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
 from hami_py.kube import Event
@@ -300,3 +301,26 @@ def test_a_request_that_was_made_invalid_after_admission_is_reported(
     assert node.ledger.entries["p-main"].gang is None
     assert [(each.about.name, each.reason) for each in events] == [("p", "RequestUnreadable")]
     assert 'metadata.annotations[hami.io/gang]: "a b" is refused' in events[0].message
+
+
+def test_slots_stay_until_the_containers_that_run_are_in_a_new_ledger(
+    node: NodeState, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A", 7000)}))
+    start(record("p", "main", "A::0"))
+    node.ledger.remove(["p-main"])
+    prepared = Preparation(settings(tmp_path), node, None, Holds(), lambda _: None)
+
+    def fails(*_: object) -> None:
+        raise StateError("the kubelet's record", "unexpected end", "check it")
+
+    monkeypatch.setattr(preparation, "read_records", fails)
+    with pytest.raises(StateError):
+        prepared.adopt()
+    release_ended(node, set)
+    assert node.slots.names() == {"p-main"}
+    monkeypatch.setattr(preparation, "read_records", lambda *_: [record("p", "main", "A::0")])
+    prepared.adopt()
+    release_ended(node, set)
+    assert node.ledger.entries["p-main"].cards == (on("A", 7000),)
+    assert node.slots.names() == {"p-main"}
