@@ -19,7 +19,12 @@ from support.artifacts import Artifacts
 pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300)]
 
 #: The node's own C library and programs: the image's have none that loads anything.
-_NODES = {"usr": "/usr", "lib": "/usr/lib", "lib64": "/usr/lib64"}
+#: By volume: the path in the container and the node's. A volume at /usr would be refused.
+_NODES = {
+    "bin": ("/usr/bin", "/usr/bin"),
+    "lib": ("/lib", "/usr/lib"),
+    "lib64": ("/lib64", "/usr/lib64"),
+}
 
 #: The mapped parts of the library in a program that does not know it, and the writable ones.
 _SCRIPT = """
@@ -82,13 +87,15 @@ def test_without_one_of_the_files_the_container_does_not_start(
 
 def create(cluster: ControlPlane, directory: Path) -> Object:
     """A pod with two containers that look for the library, of which one asks for a GPU."""
-    mounts = [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in _NODES]
+    mounts = [
+        {"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in _NODES.items()
+    ]
     script = _SCRIPT.format(directory=directory)
     made = pod(
         "one",
         runs("main", script, volumeMounts=mounts),
         runs("other", script, count=0, volumeMounts=mounts),
-        volumes=[{"name": name, "hostPath": {"path": path}} for name, path in _NODES.items()],
+        volumes=[{"name": name, "hostPath": {"path": path}} for name, (_, path) in _NODES.items()],
     )
     # The node of the test has no time to give away, so none is asked for.
     settings = PodSettings(library_directory=str(directory), whole_card_cores=0)
