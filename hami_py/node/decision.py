@@ -93,6 +93,7 @@ def decide(view: NodeView, pod: str, container: str) -> Decision:
     assigned = view.pods[pod].assignment.containers.get(container, ())
     if not assigned:
         return Hold("the pod's assignment has no card for this container", "delete the pod")
+    then = _allocated(replace(view, allocated={**view.allocated, (pod, container): assigned}))
     for card in assigned:
         capacity = view.cards.get(card.card)
         if capacity is None:
@@ -100,8 +101,7 @@ def decide(view: NodeView, pod: str, container: str) -> Decision:
         if capacity.unhealthy is not None:
             why = f"card {card.card} is unhealthy: {capacity.unhealthy}"
             return Hold(why, "see the event CardUnhealthy of the node")
-        others = _at_one_time(_allocated(view), card.card, (pod, container))
-        lacking = shortage(capacity, card, others)
+        lacking = shortage(capacity, card, _at_one_time(then.values(), card.card))
         if lacking:
             return Hold(f"{lacking}: containers that should have ended still have the rest")
     return Run(tuple(assigned))
@@ -121,66 +121,51 @@ def whole_cards(
             free.
     """
     mine = {name: tuple(cards) for (uid, name), cards in view.allocated.items() if uid == pod}
-    bound = BoundPod(Assignment(1, pod, "", mine), kinds)
-    then = replace(view, pods={**view.pods, pod: bound})
-    free = [
-        uuid
+    whole = [
+        CardAllocation(uuid, capacity.memory_mib, capacity.cores)
         for uuid, capacity in view.cards.items()
-        if capacity.unhealthy is None and not any(assigned_on(then, uuid, (pod, container)))
+        if capacity.unhealthy is None
     ]
-    free.sort(key=lambda uuid: (uuid not in picked, uuid))
+    free = []
+    for card in sorted(whole, key=lambda card: (card.card not in picked, card.card)):
+        bound = BoundPod(Assignment(1, pod, "", {**mine, container: (card,)}), kinds)
+        then = assigned_on(replace(view, pods={**view.pods, pod: bound}), card.card)
+        if shortage(view.cards[card.card], card, then) is None:
+            free.append(card)
     if len(free) < len(picked):
         return Hold(
             f"no card was assigned to it, and it needs {len(picked)} whole cards; {len(free)} "
             "are free"
         )
-    return Run(
-        tuple(
-            CardAllocation(card, view.cards[card].memory_mib, view.cards[card].cores)
-            for card in free[: len(picked)]
-        )
-    )
+    return Run(tuple(free[: len(picked)]))
 
 
-def peak(bound: BoundPod, card: str | None, beside: str | None = None) -> tuple[int, int]:
+def peak(bound: BoundPod, card: str | None) -> tuple[int, int]:
     """The most memory and cores that the containers of a pod have at one time.
 
     Args:
         bound: the pod.
         card: of this card; None = of all cards together.
-        beside: only while this container runs, and without it.
     """
-    amounts: dict[Kind, list[tuple[int, int]]] = {"init": [], "sidecar": [], "app": []}
+    amounts: dict[Kind, list[tuple[int, int]]] = {"init": [(0, 0)], "sidecar": [], "app": []}
     for name, cards in bound.assignment.containers.items():
-        if name != beside:
-            amounts[bound.kinds.get(name, "app")].append(_sum(cards, card))
-    kind = bound.kinds.get(beside, "app") if beside is not None else None
+        amounts[bound.kinds.get(name, "app")].append(_sum(cards, card))
     # Init containers run one after the other, beside sidecars, and before the others.
-    in_turn = [*amounts["init"], (0, 0)] if kind in (None, "sidecar") else [(0, 0)]
-    together = amounts["app"] if kind != "init" else []
     memory_mib, cores = (
         sum(each[part] for each in amounts["sidecar"])
-        + max(*(each[part] for each in in_turn), sum(each[part] for each in together))
+        + max(*(each[part] for each in amounts["init"]), sum(each[part] for each in amounts["app"]))
         for part in (0, 1)
     )
     return memory_mib, cores
 
 
-def assigned_on(
-    view: NodeView, card: str, beside: tuple[str, str] | None = None
-) -> tuple[int, int]:
-    """The most that is assigned on a card at one time.
+def assigned_on(view: NodeView, card: str) -> tuple[int, int]:
+    """The most memory and cores of a card that are assigned at one time.
 
     For pods that are not known any more it is what the ledger has.
-
-    Args:
-        view: the node.
-        card: the card's UUID.
-        beside: only while this container runs, and without it.
     """
     known = {uid: _without_ended(view, uid, bound) for uid, bound in view.pods.items()}
-    unknown = {uid: pod for uid, pod in _allocated(view).items() if uid not in view.pods}
-    return _at_one_time({**known, **unknown}, card, beside)
+    return _at_one_time({**_allocated(view), **known}.values(), card)
 
 
 def _without_ended(view: NodeView, pod: str, bound: BoundPod) -> BoundPod:
@@ -195,13 +180,8 @@ def _without_ended(view: NodeView, pod: str, bound: BoundPod) -> BoundPod:
     )
 
 
-def _at_one_time(
-    pods: Mapping[str, BoundPod], card: str, beside: tuple[str, str] | None
-) -> tuple[int, int]:
-    amounts = [
-        peak(bound, card, beside[1] if beside is not None and uid == beside[0] else None)
-        for uid, bound in pods.items()
-    ]
+def _at_one_time(pods: Iterable[BoundPod], card: str) -> tuple[int, int]:
+    amounts = [peak(bound, card) for bound in pods]
     return sum(each[0] for each in amounts), sum(each[1] for each in amounts)
 
 
@@ -227,10 +207,18 @@ def _sum(cards: Iterable[CardAllocation], card: str | None) -> tuple[int, int]:
 
 
 def shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, int]) -> str | None:
-    """What a card lacks, in one clause; None = nothing."""
-    free_mib, free_cores = capacity.memory_mib - allocated[0], capacity.cores - allocated[1]
-    if wanted.memory_mib > free_mib:
-        return f"card {wanted.card} has {free_mib} MiB free, and {wanted.memory_mib} are needed"
-    if wanted.cores > free_cores:
-        return f"card {wanted.card} has {free_cores} % free, and {wanted.cores} are needed"
+    """What a card lacks, in one clause; None = nothing.
+
+    Args:
+        capacity: the card's.
+        wanted: what a container needs of it.
+        allocated: what is allocated on it at one time then, with the container.
+    """
+    for most, needed, total, unit in (
+        (capacity.memory_mib, wanted.memory_mib, allocated[0], "MiB"),
+        (capacity.cores, wanted.cores, allocated[1], "%"),
+    ):
+        free = most - max(total - needed, 0)
+        if needed > free:
+            return f"card {wanted.card} has {free} {unit} free, and {needed} are needed"
     return None

@@ -29,15 +29,13 @@ def refusal(
     for container, cards in sorted(wanted.items()):
         before = {card.card: card for card in bound.assignment.containers[container]}
         for card in cards:
-            lacking = _lacking(then, (pod, container), before[card.card], card)
+            lacking = _lacking(then, before[card.card], card)
             if lacking is not None:
                 return f"container {container}: {lacking}"
     return None
 
 
-def _lacking(
-    then: NodeView, container: tuple[str, str], before: CardAllocation, wanted: CardAllocation
-) -> str | None:
+def _lacking(then: NodeView, before: CardAllocation, wanted: CardAllocation) -> str | None:
     """What a card lacks when all containers have their new limits."""
     if wanted.cores == 0 and before.cores != 0:
         return f"card {wanted.card}: cores 0 would remove its time limit; request 1 to 100"
@@ -46,7 +44,7 @@ def _lacking(
     capacity = then.cards.get(wanted.card)
     if capacity is None:
         return f"card {wanted.card} is not on this node any more"
-    return shortage(capacity, wanted, assigned_on(then, wanted.card, beside=container))
+    return shortage(capacity, wanted, assigned_on(then, wanted.card))
 
 
 def with_cards(

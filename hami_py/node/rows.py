@@ -54,7 +54,7 @@ def limit_rows(
     return [
         LimitRow(
             card.card,
-            _memory(card, mode),
+            None if mode in UNENFORCED else card.memory_mib * _MIB,
             share_of(card, mode),
             share_mode,
             priority,
@@ -65,10 +65,6 @@ def limit_rows(
         )
         for card, in_environment in zip(cards, injected, strict=True)
     ]
-
-
-def _memory(card: CardAllocation, mode: NodeMode) -> int | None:
-    return None if mode in UNENFORCED else card.memory_mib * _MIB
 
 
 def share_of(card: CardAllocation, mode: NodeMode) -> int | None:
