@@ -19,6 +19,7 @@ The format: https://github.com/cncf-tags/container-device-interface/blob/main/SP
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -70,7 +71,6 @@ class NodeCards:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = directories
-        self._read: dict[Path, tuple[tuple[int, ...], _Specification | None]] = {}
 
     def missing(self, cards: Iterable[str]) -> list[str]:
         """Those of these UUIDs that no specification has as the name of a device."""
@@ -85,14 +85,11 @@ class NodeCards:
         """
         known = self._devices()
         version, found = _OLDEST, dict[str, Any]()
-        seen = []
         for card in cards:
             if card not in known:
                 raise StateError(f"card {card}", self.why_missing(), FIX)
             specification, device = known[card]
-            if specification not in seen:
-                seen.append(specification)
-                _add(found, specification.container_edits)
+            _add(found, specification.container_edits)
             _add(found, device.container_edits)
             version = max(version, specification.cdi_version, key=_number)
         return version, found
@@ -105,27 +102,16 @@ class NodeCards:
     def _devices(self) -> dict[str, tuple[_Specification, _Device]]:
         """The devices by name. As for the runtime, one that is defined twice is none."""
         found: dict[str, tuple[_Specification, _Device]] = {}
-        read: dict[Path, tuple[tuple[int, ...], _Specification | None]] = {}
         for directory in self._directories:
             here: dict[str, tuple[_Specification, _Device]] = {}
             twice = set()
-            for path in _files(directory):
-                # A file may be removed at any time.
-                with suppress(OSError):
-                    status = path.stat()
-                    stamp = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-                    known = self._read.get(path)
-                    read[path] = (
-                        known if known and known[0] == stamp else (stamp, _specification(path))
-                    )
-                    specification = read[path][1]
-                    if specification is not None and specification.kind == NVIDIA_KIND:
-                        for device in specification.devices or ():
-                            twice |= {device.name} & here.keys()
-                            here[device.name] = (specification, device)
+            for specification in map(_read, _files(directory)):
+                if specification is not None and specification.kind == NVIDIA_KIND:
+                    for device in specification.devices or ():
+                        twice |= {device.name} & here.keys()
+                        here[device.name] = (specification, device)
             found |= here
             found = {name: each for name, each in found.items() if name not in twice}
-        self._read = read
         return found
 
 
@@ -240,8 +226,18 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdecimal() else 0 for part in parts)
 
 
-def _specification(path: Path) -> _Specification | None:
+def _read(path: Path) -> _Specification | None:
     """A specification; None if it cannot be read. The container runtime ignores it, too."""
+    # A file may be removed at any time.
+    with suppress(OSError):
+        status = path.stat()
+        return _decoded(path, (status.st_ino, status.st_mtime_ns, status.st_size))
+    return None
+
+
+@lru_cache(maxsize=64)
+def _decoded(path: Path, version: tuple[int, ...]) -> _Specification | None:
+    """Decodes each version of a file once."""
     with suppress(OSError, yaml.YAMLError, UnicodeDecodeError, msgspec.MsgspecError):
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         content = path.read_bytes()
