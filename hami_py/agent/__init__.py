@@ -11,7 +11,6 @@ driver has freed the memory of dead processes.
 | ``node`` | the node's own object, followed |
 | ``state`` | what is known of the node |
 | ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
-| ``holds`` | containers that wait at their start |
 | ``resize`` | new limits for running pods |
 | ``reporter`` | what the agent writes to the API server |
 | ``publication`` | the annotation and the resources of the node |
@@ -20,6 +19,7 @@ driver has freed the memory of dead processes.
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |
 | ``acting`` | all of these, while the agent acts |
+| ``rounds`` | steps that are taken again and again |
 | ``turn`` | one agent acts on a node at a time |
 | ``service`` | the agent as a service |
 | ``cleanup`` | removing what agents have left on a node |

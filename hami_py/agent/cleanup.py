@@ -14,6 +14,7 @@ from pathlib import Path
 
 from starlette.routing import Router
 
+from hami_py.agent.rounds import Rounds
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.turn import turn
 from hami_py.errors import DamagedFile, HamiError, StateError
@@ -21,7 +22,7 @@ from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import ALIYUN, HAMI
 from hami_py.model.pods.annotations import CARDS
 from hami_py.node import cdi, mounts
-from hami_py.node.ledger import Entry, Ledger
+from hami_py.node.ledger import Ledger
 from hami_py.node.processes import pods_with_processes
 from hami_py.serving import Server, page
 
@@ -46,41 +47,37 @@ class Cleanup:
 
     def __init__(self, api: ApiServer, settings: AgentSettings) -> None:
         self._api, self._settings = api, settings
-        self._why = "it has not begun"
+        self._why = "an agent still runs"
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="clean", daemon=True)
+        self._rounds = Rounds("clean", [self._clean], _RETRY_S, self._stopping)
         pages = [page("/healthz", lambda: (200, "alive\n")), page("/readyz", self._ready)]
         self._server = Server(Router(pages), settings.listen)
 
     def start(self) -> None:
         """Start to clean."""
         self._server.start()
-        self._thread.start()
+        self._rounds.start()
 
     def stop(self) -> None:
         """End."""
-        self._stopping.set()
-        self._thread.join(_DEADLINE_S)
+        self._rounds.stop()
         self._server.stop()
 
     def _ready(self) -> tuple[int, str]:
         return (503, f"not clean: {self._why}\n") if self._why else (200, "clean\n")
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
+    def _clean(self) -> None:
+        """Clean, unless that was done."""
+        if self._why:
             try:
-                self._why = "an agent still runs"
                 with turn(self._settings.paths, self._stopping) as is_ours:
                     if is_ours:
                         self.clean()
+                        self._why = ""
+                        _log.info("the node is clean")
             except (HamiError, OSError) as error:
                 self._why = str(error)
-                _log.error("%s", error)
-                self._stopping.wait(_RETRY_S)
-            else:
-                self._why = ""
-                _log.info("the node is clean")
-                return
+                raise
 
     def clean(self) -> None:
         """Clean once.
@@ -90,7 +87,7 @@ class Cleanup:
             KubeError: the API server does not answer, or refuses.
         """
         paths = self._settings.paths
-        _check_ended(_entries(paths.ledger))
+        _check_ended(paths.ledger)
         mounts.unmount(paths.runtime)
         for directory in (paths.runtime, paths.state):
             if directory.is_dir():
@@ -103,15 +100,12 @@ class Cleanup:
         patch_status(self._api, node, dict.fromkeys(_AMOUNTS), deadline_s=_DEADLINE_S)
 
 
-def _entries(path: Path) -> list[Entry]:
+def _check_ended(ledger: Path) -> None:
     try:
-        return list(Ledger(path).entries.values())
+        entries = Ledger(ledger).entries.values()
     except DamagedFile as error:
         _log.warning("%s", error)
-        return []
-
-
-def _check_ended(entries: list[Entry]) -> None:
+        return
     running = pods_with_processes()
     left = sorted({f"{e.pod.namespace}/{e.pod.name}" for e in entries if e.pod.uid in running})
     if left:

@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 
 _PROGRAM = Path(coordinator.__file__).with_name("__main__.py")
 
-_PAUSE_S = (0.1, 10.0)
-"""The pause before a restart, which doubles, and the longest; without a coordinator each process
-keeps to its own share."""
+_PAUSE_S = 1.0
+"""The shortest time between two starts; without a coordinator each process keeps to its own
+share."""
 
 _END_S = 5.0
 
@@ -39,7 +39,7 @@ class Coordinator:
     def __init__(self, runtime: Path) -> None:
         self._runtime = runtime
         self._child: subprocess.Popen[bytes] | None = None
-        self._pause, self._next, self._began = _PAUSE_S[0], 0.0, 0.0
+        self._began = float("-inf")
 
     @property
     def pid(self) -> int | None:
@@ -49,17 +49,13 @@ class Coordinator:
 
     def check(self) -> None:
         """Start it if it does not run. Call this regularly."""
-        now = time.monotonic()
         if self.pid is not None:
-            if now - self._began > _PAUSE_S[1]:
-                self._pause = _PAUSE_S[0]
             return
         if self._child is not None:
             _log.warning("the coordinator ended with %s", self._child.returncode)
             self._child = None
-            self._next = now + self._pause
-            self._pause = min(2 * self._pause, _PAUSE_S[1])
-        if now >= self._next:
+        now = time.monotonic()
+        if now - self._began >= _PAUSE_S:
             self._began = now
             self._child = subprocess.Popen(
                 # All that it needs is beside it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from hami_py.kube import Undecoded
@@ -43,7 +42,6 @@ class NodeStore:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.node: OwnNode | None = None
-        self._lock = threading.Lock()
         self._changed = changed
 
     def replace(self, objects: list[OwnNode], undecoded: Sequence[Undecoded] = ()) -> None:
@@ -62,6 +60,5 @@ class NodeStore:
         self._set(None)
 
     def _set(self, node: OwnNode | None) -> None:
-        with self._lock:
-            self.node = node
+        self.node = node
         self._changed()

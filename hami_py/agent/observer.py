@@ -1,22 +1,21 @@
 """Looks once a second which processes use the cards, and reports those that no allocation explains.
 
-It runs in a thread of its own, because NVML may hang. What it sees of foreign memory is published
+It needs a thread of its own, because NVML may hang. What it sees of foreign memory is published
 with the cards, so that the scheduler does not allocate it.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hami_py.agent.pods import reference
 from hami_py.agent.state import NodeState
-from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
@@ -26,8 +25,8 @@ from hami_py.node.drift import (
     BEYOND_MIB,
     Finding,
     Kind,
-    MemberKey,
     Observed,
+    Program,
     excess,
     findings,
     unexplained_bytes,
@@ -48,8 +47,6 @@ _STEP_MIB = 256
 _TWICE = 2
 """A process may be on a card for a moment before it is in its account."""
 
-_RETRY_S = 5.0
-
 _READ_AGAIN_S = 30.0
 """How often the cards are read again, while one of them has not answered yet."""
 
@@ -57,15 +54,25 @@ _SHOWN = 100
 """Characters of a command line in a message."""
 
 
-@dataclass(frozen=True)
-class _Process:
-    """What is known of a process; the fields are those of ``Observed``."""
-
-    start_time: int
-    pod: str | None
-    member: MemberKey | None
-    command: str
-    mapped: Collection[int] | None
+_REPORTS: Mapping[Kind, tuple[str, str]] = {
+    "bypass": (
+        "BypassesLimits",
+        " without limits: it does not load the preload library, or the container's account is "
+        "damaged; use a dynamically linked glibc program",
+    ),
+    "covered": (
+        "CoversLimits",
+        " with other limits than its container's: a mount in the container covers the files in "
+        "/usr/local/hami",
+    ),
+    "unallocated": (
+        "UsesUnallocatedCard",
+        ", which is not allocated to its pod; check NVIDIA_VISIBLE_DEVICES in its image, and the "
+        "container toolkit's settings",
+    ),
+    "foreign": ("ForeignProcess", " outside of all pods"),
+}
+"""The reason of the event, and how its message about the use of a card ends."""
 
 
 class Observer:
@@ -73,7 +80,6 @@ class Observer:
 
     Attributes:
         found: the findings of the last look that are reported.
-        observed: all processes of the last look.
         used: the bytes in use by card, by NVML.
         beyond: by pod and card, the bytes beyond the pod's limits.
     """
@@ -85,46 +91,30 @@ class Observer:
         node: Reference,
         changed: Callable[[], None],
         *,
-        period_s: float,
         slots: int,
         killed: Collection[Kind] = (),
     ) -> None:
         self.found: list[Finding] = []
-        self.observed: list[Observed] = []
         self.used: dict[str, int] = {}
         self.beyond: dict[tuple[str, str], int] = {}
         self._state, self._write, self._node, self._changed = state, write, node, changed
-        self._period_s, self._slots, self._killed = period_s, slots, killed
+        self._slots, self._killed = slots, killed
         self._read_at = time.monotonic()
         self._seen: Counter[tuple[Kind, str, int]] = Counter()
-        self._known: dict[int, _Process] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="observe", daemon=True)
+        self._known: dict[int, Observed] = {}
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+    def observe(self) -> None:
+        """Look once.
 
-    def stop(self) -> None:
-        """End the thread, unless NVML hangs; then it ends with the process."""
-        self._stopping.set()
-        self._thread.join(2 * self._period_s)
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._period_s):
-            try:
-                # A session for each look: NVML finds a card again only when no session is open.
-                with session():
-                    self._add_cards()
-                    self.used = memory_used()
-                    processes = card_processes()
-                self.look(processes)
-            except HamiError as error:
-                _log.warning("the processes on the cards are unknown: %s", error)
-                self._stopping.wait(_RETRY_S)
-            except Exception:
-                _log.exception("observing")
-                self._stopping.wait(_RETRY_S)
+        Raises:
+            HamiError: NVML fails, and the processes on the cards are unknown.
+        """
+        # A session for each look: NVML finds a card again only when no session is open.
+        with session():
+            self._add_cards()
+            self.used = memory_used()
+            processes = card_processes()
+        self.look(processes)
 
     def _add_cards(self) -> None:
         """Publish a card that has answered for the first time since the agent started."""
@@ -137,24 +127,11 @@ class Observer:
     def look(self, processes: list[CardProcess]) -> None:
         """Compare these processes with what is allocated."""
         device = self._state.slots.device
-        known = {each.pid: _observed(each, self._known, device) for each in processes}
-        self._known = {pid: found for pid, found in known.items() if found is not None}
-        self.observed = [
-            Observed(
-                each.card,
-                each.pid,
-                each.memory or 0,
-                of.pod,
-                of.member,
-                of.command,
-                of.mapped,
-            )
-            for each in processes
-            if (of := self._known.get(each.pid)) is not None
-        ]
+        found = (_observed(each, self._known.get(each.pid), device) for each in processes)
+        observed = [each for each in found if each is not None]
         entries = list(self._state.ledger.entries.values())
         members, pages = {}, {}
-        on_cards = {each.pod for each in self.observed}
+        on_cards = {each.pod for each in observed}
         for entry in entries:
             # If the webhook mounts the library, there is no account.
             if entry.library and entry.pod.uid in on_cards:
@@ -163,17 +140,17 @@ class Observer:
                 listed = use.processes if use is not None else ()
                 members[entry.slot] = {(each.pid, each.pid_namespace) for each in listed}
                 pages[entry.slot] = self._state.slots.page_inode(entry.slot)
-        now = findings(self.observed, entries, members, pages)
+        now = findings(observed, entries, members, pages)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
         self._seen = Counter({key: self._seen[key] + 1 for key in keys})
         self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
         for finding in self.found:
             self._report(finding)
-        for finding in now:
-            # What is mapped may change, and is read again.
-            self._known.pop(finding.process.pid, None)
-        self._report_excess(excess(self.observed, entries), entries)
-        self._publish(unexplained_bytes(self.observed, self.beyond))
+        # What is mapped may change, and is read again of those that are reported.
+        reported = {finding.process.pid for finding in now}
+        self._known = {each.pid: each for each in observed if each.pid not in reported}
+        self._report_excess(excess(observed, entries), entries)
+        self._publish(unexplained_bytes(observed, self.beyond))
 
     def _report_excess(self, beyond: dict[tuple[str, str], int], entries: list[Entry]) -> None:
         limited = {entry.pod.uid for entry in entries if entry.mode not in UNENFORCED}
@@ -191,33 +168,13 @@ class Observer:
 
     def _report(self, finding: Finding) -> None:
         process = finding.process
-        # Without the amount, which changes: an equal event is not written again.
-        amount = f"card {process.card}"
         what = f"process {process.pid} ({process.command})"
         pod = self._state.pods.get(process.pod) if process.pod is not None else None
         about = reference(pod) if pod is not None else self._node
-        if finding.kind == "bypass":
-            text = (
-                f"{what} uses {amount} without limits: it does not load the preload library, or "
-                "the container's account is damaged; use a dynamically linked glibc program"
-            )
-            self._write(Event(about, "BypassesLimits", text))
-        elif finding.kind == "covered":
-            text = (
-                f"{what} uses {amount} with other limits than its container's: a mount in the "
-                "container covers the files in /usr/local/hami"
-            )
-            self._write(Event(about, "CoversLimits", text))
-        elif finding.kind == "unallocated":
-            text = (
-                f"{what} uses {amount}, which is not allocated to its pod; check "
-                "NVIDIA_VISIBLE_DEVICES in its image, and the container toolkit's settings"
-            )
-            self._write(Event(about, "UsesUnallocatedCard", text))
-        else:
-            self._write(Event(about, "ForeignProcess", f"{what} uses {amount} outside of all pods"))
-        seen, known = look(process.pid), self._known.get(process.pid)
-        is_same = seen and known and seen.start_time == known.start_time
+        reason, end = _REPORTS[finding.kind]
+        # Without the amount, which changes: an equal event is not written again.
+        self._write(Event(about, reason, f"{what} uses card {process.card}{end}"))
+        is_same = _program(process.pid) == process.program
         if finding.kind in self._killed and process.pod is not None and is_same:
             _log.warning("killed the container of %s", what)
             kill_container(process.pid, process.pod)
@@ -230,20 +187,17 @@ class Observer:
             self._changed()
 
 
-def _observed(process: CardProcess, known: Mapping[int, _Process], device: int) -> _Process | None:
-    """What ``/proc`` shows of a process; None if it has ended.
-
-    It is read once for each process that is not reported.
-    """
-    seen = look(process.pid)
-    if seen is None:
+def _observed(process: CardProcess, before: Observed | None, device: int) -> Observed | None:
+    """What ``/proc`` shows of a process; None if it has ended. It is read once for each program."""
+    memory = process.memory or 0
+    program = _program(process.pid)
+    if program is None:
         return None
-    before = known.get(process.pid)
-    if before is not None and before.start_time == seen.start_time:
-        return before
+    if before is not None and before.program == program:
+        return replace(before, card=process.card, memory=memory)
     here = Path(f"/proc/{process.pid}")
     try:
-        cgroups = (here / "cgroup").read_text(errors="replace")
+        pod = pod_of((here / "cgroup").read_text(errors="replace"))
         command = (here / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return None
@@ -252,6 +206,17 @@ def _observed(process: CardProcess, known: Mapping[int, _Process], device: int) 
     if identity is not None and identity.namespace is not None:
         member = (identity.pid_in_namespace, identity.namespace.inode)
     shown = "".join(each if each.isprintable() else "?" for each in command.strip()[:_SHOWN])
-    pod = pod_of(cgroups)
     mapped = mapped_files(process.pid, device) if pod is not None else None
-    return _Process(seen.start_time, pod, member, shown, mapped)
+    return Observed(process.card, process.pid, memory, pod, member, shown, mapped, program)
+
+
+def _program(pid: int) -> Program | None:
+    """What differs for each program that a process executes; None if it has ended.
+
+    The auxiliary vector has random addresses, which are chosen anew by ``execve``.
+    """
+    seen = look(pid)
+    with suppress(OSError):
+        auxiliary = Path(f"/proc/{pid}/auxv").read_bytes()
+        return (seen.start_time, auxiliary) if seen is not None else None
+    return None

@@ -11,11 +11,12 @@ from hami_py.errors import HamiError
 from hami_py.kube import Reference, Undecoded
 from hami_py.model.pods import assignment_of
 from hami_py.model.pods.decoding import ApiObject
-from hami_py.model.pods.objects import Metadata, Pod, PodStatus
+from hami_py.model.pods.objects import Pod, PodStatus
 from hami_py.model.pods.request import pod_containers
+from hami_py.model.pods.wire import Assignment
 from hami_py.node.decision import BoundPod
 
-__all__ = ["NodePod", "PodStore", "bound_pod", "reference"]
+__all__ = ["NodePod", "PodStore", "assigned", "bound_pod", "reference"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,44 +43,21 @@ class ContainerStatus(ApiObject, frozen=True):
     state: ContainerState = ContainerState()
 
 
-class Owner(ApiObject, frozen=True):
-    """``OwnerReference``."""
-
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
-
-
-class NodePodMetadata(Metadata, frozen=True):
-    """``ObjectMeta`` with what the agent reads of it."""
-
-    owner_references: tuple[Owner, ...] | None = None
-
-
 class NodePodStatus(PodStatus, frozen=True):
     """``PodStatus`` with what the agent reads of it."""
 
     container_statuses: tuple[ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class NodePod(Pod, frozen=True):
     """A pod with what the agent reads of it."""
 
-    metadata: NodePodMetadata = NodePodMetadata()
     status: NodePodStatus | None = None
 
     @property
     def title(self) -> str:
         """Its namespace and name, for messages."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
-    def controller(self) -> Owner | None:
-        """The object that creates such a pod again, if there is one."""
-        return next(
-            (each for each in self.metadata.owner_references or () if each.controller), None
-        )
 
     def has_ended(self, container: str) -> bool:
         """Whether a container has ended for good, so that what it had is free.
@@ -88,8 +66,9 @@ class NodePod(Pod, frozen=True):
         """
         if self.is_over:
             return True
-        if any(each.name == container for each in self.spec.init_containers or ()):
-            return self.is_started and not self._is_sidecar(container)
+        for init in self.spec.init_containers or ():
+            if init.name == container:
+                return self.is_started and not init.is_sidecar
         spec = next((each for each in self.spec.containers or () if each.name == container), None)
         if spec is None or spec.restart_policy or spec.restart_policy_rules:
             return False
@@ -101,26 +80,24 @@ class NodePod(Pod, frozen=True):
                 return policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0)
         return False
 
-    def _is_sidecar(self, container: str) -> bool:
-        return any(
-            each.name == container and each.is_sidecar for each in self.spec.init_containers or ()
-        )
-
 
 def reference(pod: NodePod) -> Reference:
     """The pod, for an event."""
     return Reference("Pod", pod.metadata.name, pod.uid, pod.metadata.namespace or "")
 
 
-def bound_pod(pod: NodePod) -> BoundPod | None:
-    """The pod's assignment; None if it has ended, has none, or has one that cannot be read."""
-    if pod.is_over:
-        return None
+def assigned(pod: Pod) -> Assignment | None:
+    """The pod's assignment; None if it has none, or one that cannot be read."""
     try:
-        assignment = assignment_of(pod)
+        return assignment_of(pod)
     except HamiError as error:
-        _log.warning("pod %s: %s", pod.title, error)
+        _log.warning("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
         return None
+
+
+def bound_pod(pod: NodePod) -> BoundPod | None:
+    """The pod with its assignment; None if it has ended, or has none that can be read."""
+    assignment = None if pod.is_over else assigned(pod)
     if assignment is None:
         return None
     return BoundPod(assignment, {each.name: each.kind for each in pod_containers(pod)})
@@ -156,18 +133,12 @@ class PodStore:
             pod = self._pods.get(uid)
             return uid in self._deleted if pod is None else pod.is_over
 
-    def wait(self, uid: str, timeout_s: float) -> NodePod | None:
-        """The pod, once the API server has reported it; None if that is not in time."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: uid in self._pods, timeout_s)
-            return self._pods.get(uid)
-
-    def wait_named(self, namespace: str, name: str, timeout_s: float) -> NodePod | None:
-        """The same by namespace and name."""
+    def wait(self, which: str | tuple[str, str], timeout_s: float) -> NodePod | None:
+        """The pod with this UID, or namespace and name, once it is known; None = not in time."""
 
         def find() -> NodePod | None:
             for pod in self._pods.values():
-                if (pod.metadata.namespace, pod.metadata.name) == (namespace, name):
+                if which in (pod.uid, (pod.metadata.namespace, pod.metadata.name)):
                     return pod
             return None
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from hami_py._native import LimitRow
-from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
@@ -47,7 +45,6 @@ class Preparation:
         settings: how the agent runs.
         state: what is known of the node.
         library: the installed library for new containers; None = the webhook mounts it.
-        holds: the containers that wait.
         write: writes an event soon.
     """
 
@@ -56,16 +53,22 @@ class Preparation:
         settings: AgentSettings,
         state: NodeState,
         library: Path | None,
-        holds: Holds,
         write: Callable[[Event], None],
     ) -> None:
         self._settings = settings
         self._state = state
         self._library = library
-        self._holds = holds
+        self._waiting: set[tuple[str, str]] = set()
         self._write = write
         self._resource = settings.pods.profiles[0].gpu
         self._listing = PodResources(settings.paths.pod_resources, self._resource)
+
+    @property
+    def waiting(self) -> int:
+        """The number of containers that wait at their start."""
+        pods = self._state.pods
+        self._waiting -= {key for key in list(self._waiting) if pods.get(key[0]) is None}
+        return sum(not pods.is_over(uid) for uid, _ in list(self._waiting))
 
     def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> Sequence[str]:
         """The devices of the assigned cards, if it can be found out whose devices they will be."""
@@ -98,6 +101,8 @@ class Preparation:
             except HamiError as error:
                 # The one that starts may be another one. Without a device, this one cannot start.
                 errors.append(error)
+            else:
+                self._waiting.discard((record.pod_uid, record.container))
         if len(errors) == len(found):
             raise errors[0]
 
@@ -116,28 +121,35 @@ class Preparation:
             lost = state.slots.names() - state.ledger.entries.keys()
             records = read_records(self._settings.paths, self._resource) if lost else ()
             found = [
-                entry
+                self._entry(record, pod, self._in_force(record, pod))
                 for record in records
-                if record.slot in lost and (entry := self._adopted(record)) is not None
+                if record.slot in lost
+                and (pod := state.pods.get(record.pod_uid)) is not None
+                and not pod.is_over
             ]
             state.ledger.put(*found)
             state.is_adopted = True
         for entry in found:
             _log.warning("the ledger had lost %s/%s", entry.pod.namespace, entry.pod.name)
 
-    def _adopted(self, record: DeviceRecord) -> Entry | None:
-        """The entry of a container whose slot exists; None = its pod has ended."""
-        pod = self._state.pods.get(record.pod_uid)
-        if pod is None or pod.is_over:
-            return None
+    def _in_force(self, record: DeviceRecord, pod: NodePod) -> tuple[CardAllocation, ...]:
+        """The amounts of a container: by its page, and where that has none, by its assignment."""
+        bound = self._state.bound(pod)
+        assigned = bound.assignment.containers.get(record.container, ()) if bound else ()
         try:
             rows = self._state.slots.rows(record.slot)
         except (HamiError, OSError) as error:
             _log.error("slot %s of %s: %s", record.slot, pod.title, error)
-            return None
-        bound = self._state.bound(pod)
-        assigned = bound.assignment.containers.get(record.container, ()) if bound else ()
-        return self._entry(record, pod, Run(_in_force(rows, assigned)))
+            return tuple(assigned)
+        named = {card.card: card for card in assigned}
+        found = []
+        for row in rows:
+            card = named.get(row.uuid, CardAllocation(row.uuid, 0, 0))
+            mib = card.memory_mib if row.memory_limit is None else row.memory_limit >> 20
+            found.append(
+                CardAllocation(row.uuid, mib, card.cores if row.share is None else row.share)
+            )
+        return tuple(found)
 
     def _cards_of_admitted(self, size: int) -> Sequence[str]:
         """The cards of the container that the kubelet admits now; empty = unknown.
@@ -147,15 +159,11 @@ class Preparation:
         """
         deadline = time.monotonic() + self._settings.preference_s
         listed = self._listing.list(self._settings.preference_s)
-        recorded = {
-            (record.pod_uid, record.container)
-            for record in read_records(self._settings.paths, self._resource)
-        }
+        records = read_records(self._settings.paths, self._resource)
+        recorded = {(record.pod_uid, record.container) for record in records}
         found = []
-        for namespace, name in listed:
-            pod = self._state.pods.wait_named(
-                namespace, name, max(0.0, deadline - time.monotonic())
-            )
+        for names in listed:
+            pod = self._state.pods.wait(names, max(0.0, deadline - time.monotonic()))
             bound = bound_pod(pod) if pod is not None else None
             if pod is None or bound is None:
                 continue
@@ -166,12 +174,11 @@ class Preparation:
                     break
         candidates = [cards for cards in found if len(cards) == size]
         if len(candidates) != 1:
+            counts = (len(listed), len(found), len(candidates), size)
             _log.info(
-                "no preference: of %d listed pods, %d lack devices, and %d of these need %d",
-                *(len(listed), len(found), len(candidates), size),
+                "no preference: of %d pods, %d lack devices, and %d of these need %d", *counts
             )
-            return ()
-        return candidates[0]
+        return candidates[0] if len(candidates) == 1 else ()
 
     def _prepare(self, record: DeviceRecord) -> None:
         """Prepare the container of a record: its entry in the ledger, its slot, its devices."""
@@ -180,7 +187,6 @@ class Preparation:
             entry = state.ledger.entries.get(record.slot)
             if entry is not None:
                 state.prepare(entry)
-                self._holds.started(record.pod_uid, record.container)
                 return
         pod = state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
@@ -189,14 +195,19 @@ class Preparation:
         with state.lock:
             decision = self._decide(record, pod)
             if isinstance(decision, Run):
-                entry = self._entry(record, pod, decision)
+                entry = self._entry(record, pod, decision.cards)
                 # First the ledger: a slot without an entry would be removed.
                 state.ledger.put(entry)
                 state.prepare(entry)
-        if isinstance(decision, Hold):
-            self._holds.hold(pod.uid, record.container, decision)
-            raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
-        self._holds.started(pod.uid, record.container)
+                return
+            self._waiting.add((pod.uid, record.container))
+        self._tell(pod, record.container, decision)
+        raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
+
+    def _tell(self, pod: NodePod, container: str, hold: Hold) -> None:
+        message = f"container {container} waits: {hold.reason}; {hold.fix}"
+        topic = f"container {container}; {hold.fix}"
+        self._write(Event(reference(pod), "WaitingForCard", message, topic=topic))
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()
@@ -212,15 +223,17 @@ class Preparation:
             "create it again with schedulerName hami-scheduler",
         )
 
-    def _entry(self, record: DeviceRecord, pod: NodePod, decision: Run) -> Entry:
+    def _entry(
+        self, record: DeviceRecord, pod: NodePod, cards: tuple[CardAllocation, ...]
+    ) -> Entry:
         requested, gang = self._requested(pod, record.container)
         return Entry(
             record.slot,
             PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name),
             record.container,
             tuple(sorted(record.ids)),
-            decision.cards,
-            _injected(requested, decision.cards),
+            cards,
+            _injected(requested, cards),
             record.library,
             self._state.mode(),
             priority_of(requested.priority if requested is not None else None),
@@ -243,22 +256,6 @@ class Preparation:
             self._write(Event(reference(pod), "RequestUnreadable", text))
             return None, None
         return parsed.requesting.get(container), parsed.gang
-
-
-def _in_force(
-    rows: Sequence[LimitRow], assigned: Sequence[CardAllocation]
-) -> tuple[CardAllocation, ...]:
-    """The amounts of a container: of its page, and where that has no limit, of its assignment."""
-    named = {card.card: card for card in assigned}
-    found = []
-    for row in rows:
-        card = named.get(row.uuid, CardAllocation(row.uuid, 0, 0))
-        if row.memory_limit is not None:
-            card = msgspec.structs.replace(card, memory_mib=row.memory_limit >> 20)
-        if row.share is not None:
-            card = msgspec.structs.replace(card, cores=row.share)
-        found.append(card)
-    return tuple(found)
 
 
 def _injected(

@@ -33,12 +33,8 @@ def resources(state: NodeState, profile: NameProfile) -> dict[str, int]:
     """
     healthy = [card for card in state.cards.all if card.healthy]
     allocated = [peak(bound, None) for bound in state.view().pods.values()]
-    memory_mib, cores = (
-        max(sum(amounts), sum(each[kind] for each in allocated))
-        for kind, amounts in enumerate(
-            ([card.memory_mib for card in healthy], [card.cores for card in healthy])
-        )
-    )
+    memory_mib = max(sum(card.memory_mib for card in healthy), sum(each[0] for each in allocated))
+    cores = max(sum(card.cores for card in healthy), sum(each[1] for each in allocated))
     return {profile.memory: memory_mib // profile.memory_unit_mib, profile.cores: cores}
 
 

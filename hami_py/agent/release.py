@@ -27,19 +27,18 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
     if not pods.is_listed:
         return
     known = {entry.pod.uid for entry in list(ledger.entries.values())}
+    known |= ledger.changed.keys() | ledger.judged.keys()
     ended = {uid for uid in known if pods.is_over(uid) or pods.get(uid) is None}
     if ended:
         # Without the lock: it takes long on a machine with many processes.
         ended -= find()
     with state.lock:
         gone = [entry for entry in ledger.entries.values() if entry.pod.uid in ended]
-        if gone:
-            # First the ledger: a slot without an entry is removed below.
-            ledger.remove([entry.slot for entry in gone])
+        # First the ledger: a slot without an entry is removed below.
+        ledger.remove(ended)
         for name in slots.names() - ledger.entries.keys() if state.is_adopted else ():
             slots.remove(name)
         state.keep_specifications()
     for entry in gone:
-        _log.info(
-            "%s/%s: container %s has ended", entry.pod.namespace, entry.pod.name, entry.container
-        )
+        pod = f"{entry.pod.namespace}/{entry.pod.name}"
+        _log.info("%s: container %s has ended", pod, entry.container)

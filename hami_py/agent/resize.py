@@ -9,23 +9,20 @@ which request was judged.
 from __future__ import annotations
 
 import hashlib
-import logging
 
 import msgspec
 
-from hami_py.agent.pods import NodePod
+from hami_py.agent.pods import NodePod, assigned, reference
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.kube import ApiServer, list_objects
-from hami_py.model.pods import PodSettings, assignment_of, objects, read_quota
+from hami_py.kube import ApiServer, Event, list_objects
+from hami_py.model.pods import PodSettings, objects, read_quota
 from hami_py.model.pods.annotations import LABELS, RESIZE
 from hami_py.model.pods.resize import decode_resize, resized
-from hami_py.model.pods.wire import Assignment, CardAllocation, Quota
+from hami_py.model.pods.wire import Assignment, CardAllocation, Quota, Resize
 from hami_py.node.resizing import refusal, with_cards
 
-__all__ = ["Refused", "Resizer"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["Resizer"]
 
 _DEADLINE_S = 10.0
 
@@ -57,31 +54,28 @@ class Resizer:
             and judged.get(pod.uid) != _digest(text)
         ]
 
-    def apply(self, pod: NodePod) -> bool:
-        """Judge the request of a pod, and apply it; False: its limits are so already.
+    def judge(self, pod: NodePod) -> Event | None:
+        """Judge the request of a pod, and apply it; what to tell, None = its limits are so already.
 
         Raises:
-            Refused: it is refused.
             KubeError: its quotas cannot be read now; it is not judged.
             StateError: the ledger cannot be written; it is not judged.
         """
-        text = pod.annotations[RESIZE]
+        text, event = pod.annotations[RESIZE], None
         try:
-            changed = self._apply(pod, text)
-        except (InvalidValue, Refused) as error:
-            self._note(pod, text)
-            if isinstance(error, Refused):
-                raise
-            raise Refused(f"pod {pod.title}", str(error), "write another request") from error
-        self._note(pod, text)
-        return changed
-
-    def _note(self, pod: NodePod, text: str) -> None:
+            if self._apply(pod, decode_resize(text)):
+                said = "its limits were changed"
+                event = Event(reference(pod), "Resized", said, is_warning=False)
+        except InvalidValue as error:
+            said = f"pod {pod.title}: {error}; write another request"
+            event = Event(reference(pod), "ResizeRefused", said, repeats=True)
+        except Refused as error:
+            event = Event(reference(pod), "ResizeRefused", str(error), repeats=True)
         with self._state.lock:
-            self._state.ledger.judge(pod.uid, _digest(text))
+            self._state.ledger.put(judged={pod.uid: _digest(text)})
+        return event
 
-    def _apply(self, pod: NodePod, text: str) -> bool:
-        resize = decode_resize(text)
+    def _apply(self, pod: NodePod, resize: Resize) -> bool:
         bound = self._state.bound(pod)
         if bound is None:
             raise Refused(f"pod {pod.title}", "no card was assigned to it", "remove the annotation")
@@ -101,7 +95,7 @@ class Resizer:
         return True
 
     def _change(
-        self, pod: NodePod, assigned: Assignment, cards: dict[str, tuple[CardAllocation, ...]]
+        self, pod: NodePod, shown: Assignment, cards: dict[str, tuple[CardAllocation, ...]]
     ) -> None:
         ledger = self._state.ledger
         before = [
@@ -113,13 +107,13 @@ class Resizer:
             why = "its limits are variables, because the webhook mounts the library"
             raise Refused(f"pod {pod.title}", why, "create the pod again with other limits")
         after = [msgspec.structs.replace(entry, cards=cards[entry.container]) for entry in before]
-        ledger.put(*after, changed={pod.uid: with_cards(assigned, cards)})
+        ledger.put(*after, changed={pod.uid: with_cards(shown, cards)})
         try:
             for entry in after:
                 self._state.set_limits(entry)
         except (HamiError, OSError) as error:
             # Its containers may use the old page, so it is not replaced.
-            ledger.put(*before, changed={pod.uid: assigned})
+            ledger.put(*before, changed={pod.uid: shown})
             fix = "create the pod again with other limits"
             raise Refused(f"pod {pod.title}", f"its limits page: {error}", fix) from error
 
@@ -146,7 +140,7 @@ class Resizer:
         others = [
             assignment
             for each in pods
-            if not each.is_over and each.uid != pod.uid and (assignment := _assignment(each))
+            if not each.is_over and each.uid != pod.uid and (assignment := assigned(each))
         ]
         for quota in quotas:
             _check_quota(quota, others, before, after)
@@ -155,11 +149,13 @@ class Resizer:
 def _check_quota(
     quota: Quota, others: list[Assignment], before: Assignment, after: Assignment
 ) -> None:
-    for name, most in (("memory_mib", quota.memory_mib), ("cores", quota.cores)):
+    for name, most, unit in (
+        ("memory_mib", quota.memory_mib, "MiB"),
+        ("cores", quota.cores, "% of a card's time"),
+    ):
         used = sum(_total(assignment, name) for assignment in others)
         wanted = _total(after, name)
         if most is not None and wanted > _total(before, name) and used + wanted > most:
-            unit = "MiB" if name == "memory_mib" else "% of a card's time"
             why = f"quota {quota.name} allows {most} {unit}, and {used + wanted} would be allocated"
             raise Refused(f"namespace {quota.namespace}", why, "request less, or raise the quota")
 
@@ -170,11 +166,3 @@ def _digest(text: str) -> str:
 
 def _total(assignment: Assignment, name: str) -> int:
     return sum(getattr(card, name) for cards in assignment.containers.values() for card in cards)
-
-
-def _assignment(pod: objects.Pod) -> Assignment | None:
-    try:
-        return assignment_of(pod)
-    except HamiError as error:
-        _log.warning("pod %s: %s", pod.metadata.name, error)
-        return None

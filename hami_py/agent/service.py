@@ -10,7 +10,7 @@ import threading
 from starlette.routing import Router
 
 from hami_py import config
-from hami_py.agent.acting import Acting, Known
+from hami_py.agent.acting import Acting
 from hami_py.agent.node import NodeStore, OwnNode
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
@@ -45,16 +45,16 @@ class Agent:
     def __init__(self, api: ApiServer, settings: AgentSettings) -> None:
         self._api, self._settings = api, settings
         self._stopping = threading.Event()
-        self._known = Known(Cards(), PodStore(self._wake), NodeStore(self._wake))
+        self._cards, self._pods, self._node = Cards(), PodStore(self._wake), NodeStore(self._wake)
         self._events = EventWriter(api, "hami-node", settings.node)
         of_node = {"fieldSelector": f"spec.nodeName={settings.node}"}
         named = {"fieldSelector": f"metadata.name={settings.node}"}
         self._reflectors: tuple[Reflector, ...] = (  # type: ignore[type-arg]
-            Reflector(Followed(api, "/api/v1/pods", NodePod, self._known.pods, of_node)),
-            Reflector(Followed(api, "/api/v1/nodes", OwnNode, self._known.node, named)),
+            Reflector(Followed(api, "/api/v1/pods", NodePod, self._pods, of_node)),
+            Reflector(Followed(api, "/api/v1/nodes", OwnNode, self._node, named)),
         )
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
-        self._has_cards = self._is_prepared = False
+        self._why_not = "the driver does not answer; the log has the reason"
         # Set when it is this agent's turn.
         self._acting: Acting | None = None
         pages = [
@@ -97,14 +97,10 @@ class Agent:
     def _ready(self) -> tuple[int, str]:
         if not self._thread.is_alive():
             return 503, "the agent ends; the log has the reason\n"
-        if not self._has_cards:
-            return 503, "the driver does not answer; the log has the reason\n"
-        if not self._is_prepared:
-            return 503, "the library is not installed yet\n"
-        if self._acting is None:
-            return 200, "ready to act when the other agent ends\n"
-        why = self._acting.not_ready
-        return (200, "ready\n") if why is None else (503, f"{why}\n")
+        why = self._acting.not_ready if self._acting is not None else self._why_not
+        if why:
+            return 503, f"{why}\n"
+        return 200, "ready\n" if self._acting else "ready to act when the other agent ends\n"
 
     def _metrics(self) -> tuple[int, bytes]:
         acting = self._acting
@@ -115,14 +111,20 @@ class Agent:
             if not self._find_cards():
                 return
             # If it cannot be installed, this agent is never ready, and the other one goes on.
+            self._why_not = "the library is not installed yet"
             install(self._settings.library, self._settings.paths.libraries)
-            self._is_prepared = True
+            self._why_not = ""
             with turn(self._settings.paths, self._stopping) as is_ours:
                 if is_ours:
-                    acting = Acting(self._api, self._settings, self._known, self._events)
-                    self._acting = acting
-                    self._measured.start(acting.unassigned(), self._known.cards.set_measured)
-                    acting.run(self._stopping)
+                    self._acting = acting = Acting(
+                        *(self._api, self._settings, self._events),
+                        cards=self._cards,
+                        pods=self._pods,
+                        node=self._node,
+                        stopping=self._stopping,
+                    )
+                    self._measured.start(acting.unassigned(), self._cards.set_measured)
+                    acting.run()
         except HamiError as error:
             _log.error("%s", error)
         except Exception:
@@ -141,14 +143,13 @@ class Agent:
                 _log.error("%s", error)
                 self._stopping.wait(_RETRY_S)
             else:
-                self._known.cards.add(found)
+                self._cards.add(found)
                 models = {card.uuid: card.model for card in found.cards}
                 self._measured = MeasuredMemory(
                     *(self._settings.paths.state / "driver-memory.json", models, found.driver),
                     config.read().environment,
                 )
-                self._known.cards.set_measured(self._measured.results())
+                self._cards.set_measured(self._measured.results())
                 _log.info("driver %s, %d cards", found.driver, len(found.cards))
-                self._has_cards = True
                 return True
         return False

@@ -27,17 +27,13 @@ def turn(paths: Paths, stopping: threading.Event) -> Iterator[bool]:
     """Wait until no other agent acts, and keep others from acting; False = ``stopping`` is set."""
     paths.state.mkdir(mode=0o755, parents=True, exist_ok=True)
     with paths.agent_lock.open("a") as lock:
-        yield _wait(lock.fileno(), stopping)
-
-
-def _wait(lock: int, stopping: threading.Event) -> bool:
-    has_told = False
-    while not stopping.is_set():
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        if not has_told:
-            _log.info("another agent acts on this node; this one waits for its end")
-            has_told = True
-        stopping.wait(_POLL_S)
-    return False
+        has_told = False
+        while not stopping.is_set():
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if not has_told:
+                _log.info("another agent acts on this node; this one waits for its end")
+                has_told = True
+            stopping.wait(_POLL_S)
+        yield not stopping.is_set()

@@ -21,6 +21,9 @@ process outside of all pods."""
 MemberKey = tuple[int, int]
 """A process as the accounts have it: its PID in its PID namespace, and the namespace's inode."""
 
+Program = tuple[int, bytes]
+"""A program that a process executes: when the process has started, and its auxiliary vector."""
+
 BEYOND_MIB = 64
 """By how much a pod may exceed its limits on a card before it is reported. The driver's figure of a
 process differs from what is charged by some MiB."""
@@ -38,6 +41,7 @@ class Observed:
         member: as the accounts would have it; None = unknown.
         command: its command line, for people.
         mapped: the inodes of the files of slots that it has mapped; None = unknown.
+        program: what it executes; None = unknown.
     """
 
     card: str
@@ -47,6 +51,7 @@ class Observed:
     member: MemberKey | None
     command: str
     mapped: Collection[int] | None = None
+    program: Program | None = None
 
 
 @dataclass(frozen=True)

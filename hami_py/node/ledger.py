@@ -1,10 +1,8 @@
 """The node's ledger: what each container on the node has, on disk.
 
 It is the last authority for "the sum of a card is at most the card": a container starts only if the
-ledger has room for it. It also rebuilds the slots, which are on tmpfs, after a reboot.
-
-If a container has started on other cards than the assigned ones, the ledger also keeps the changed
-assignments, until the API server has them.
+ledger has room for it. It also rebuilds the slots, which are on tmpfs, after a reboot. Of a pod
+whose limits were changed it keeps the assignment, which the API server may show later.
 
 The file is JSON in two lines: a header with the version and the SHA-256 of the second line, and the
 contents. It is replaced as a whole, and synced before and after, so a crash leaves the old or the
@@ -93,7 +91,7 @@ class Ledger:
 
     @property
     def changed(self) -> Mapping[str, Assignment]:
-        """By pod, the assignments that the API server does not have yet."""
+        """By pod, its assignment since its limits were changed."""
         return self._changed
 
     @property
@@ -101,12 +99,18 @@ class Ledger:
         """By pod, the digest of the resize request that was judged last."""
         return self._judged
 
-    def put(self, *entries: Entry, changed: Mapping[str, Assignment] | None = None) -> None:
-        """Add entries, or replace those of the same slots; on disk when this returns.
+    def put(
+        self,
+        *entries: Entry,
+        changed: Mapping[str, Assignment] | None = None,
+        judged: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add to what is there, or replace it; on disk when this returns.
 
         Args:
-            entries: the entries.
-            changed: by pod, assignments that have changed.
+            entries: the entries, by their slots.
+            changed: assignments by pod.
+            judged: digests of resize requests by pod.
 
         Raises:
             StateError: the file cannot be written. Then nothing has changed.
@@ -114,48 +118,24 @@ class Ledger:
         self._write(
             {**self._entries, **{entry.slot: entry for entry in entries}},
             {**self._changed, **(changed or {})},
+            {**self._judged, **(judged or {})},
         )
 
-    def published(self, assignments: Mapping[str, Assignment]) -> None:
-        """Forget these changed assignments: the API server has them, or not their pods.
-
-        An assignment that has changed again since is kept.
-
-        Args:
-            assignments: the assignments by pod.
+    def remove(self, pods: Collection[str]) -> None:
+        """Remove all of these pods, by their UIDs; on disk when this returns.
 
         Raises:
             StateError: the file cannot be written. Then nothing has changed.
         """
-        left = {uid: each for uid, each in self._changed.items() if assignments.get(uid) != each}
-        self._write(self._entries, left)
-
-    def judge(self, pod: str, request: str) -> None:
-        """Note that a resize request of a pod was judged, by its digest.
-
-        Raises:
-            StateError: the file cannot be written. Then nothing has changed.
-        """
-        self._write(self._entries, self._changed, {**self._judged, pod: request})
-
-    def remove(self, slots: Collection[str]) -> None:
-        """Remove the entries of these slots; on disk when this returns.
-
-        Raises:
-            StateError: the file cannot be written. Then nothing has changed.
-        """
-        left = {name: each for name, each in self._entries.items() if name not in slots}
-        pods = {entry.pod.uid for entry in left.values()}
-        judged = {uid: request for uid, request in self._judged.items() if uid in pods}
-        self._write(left, self._changed, judged)
+        self._write(
+            {slot: each for slot, each in self._entries.items() if each.pod.uid not in pods},
+            {uid: each for uid, each in self._changed.items() if uid not in pods},
+            {uid: each for uid, each in self._judged.items() if uid not in pods},
+        )
 
     def _write(
-        self,
-        entries: dict[str, Entry],
-        changed: dict[str, Assignment],
-        judged: dict[str, str] | None = None,
+        self, entries: dict[str, Entry], changed: dict[str, Assignment], judged: dict[str, str]
     ) -> None:
-        judged = self._judged if judged is None else judged
         if (entries, changed, judged) == (self._entries, self._changed, self._judged):
             return
         aside = self._path.with_name(f".{self._path.name}.new")

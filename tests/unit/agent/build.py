@@ -79,7 +79,6 @@ def pod(
             "namespace": "default",
             "uid": uid,
             "annotations": {"hami.io/assignment": json.dumps(assignment), **(annotations or {})},
-            "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "controller": True}],
         },
         "spec": {
             "nodeName": "n1",

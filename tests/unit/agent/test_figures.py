@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from hami_py.agent.figures import Figures
-from hami_py.agent.holds import Holds
 from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
 from hami_py.kube import Reference
@@ -31,8 +30,8 @@ def exposed(folder: Path, of_pods: PodSettings) -> ContainerFigures:
 def collected(node: NodeState) -> NodeFigures:
     about = Reference("Node", "n1", "n1")
     nothing: Any = None
-    observer = Observer(node, nothing, about, nothing, period_s=1.0, slots=10)
-    return Figures("n1", node, observer, Holds()).collect(registered=True)
+    observer = Observer(node, nothing, about, nothing, slots=10)
+    return Figures("n1", node, observer).collect(registered=True, waiting=0)
 
 
 @pytest.mark.parametrize(

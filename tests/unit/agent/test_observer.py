@@ -1,7 +1,7 @@
 """Processes on the cards that are reported with the name of their pod."""
 
 import os
-import threading
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from hami_py.kube import Event, Reference
 from hami_py.model.pods.wire import Card, PodName
 from hami_py.node.drift import Kind
 from hami_py.node.ledger import Entry
+from support.running import Started
 from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
 
@@ -33,12 +34,47 @@ def test_a_damaged_account_hides_no_program(
     os.truncate(of.paths.slots / "p" / "account", 0)
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     written: list[Event] = []
-    seen = Observer(
-        node, written.append, Reference("Node", "n1", "n1"), lambda: None, period_s=1.0, slots=10
-    )
+    seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
+
+
+EXECUTES = """
+import os, sys
+print("before", flush=True)
+sys.stdin.readline()
+os.execv(sys.executable, [sys.executable, "-c", "print('after', flush=True); input()"])
+"""
+
+
+def test_what_a_process_has_mapped_is_read_again_after_it_has_executed_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its PID and its start time, and the new program may avoid the library."""
+    node = state(settings(tmp_path), "A")
+    read: list[int] = []
+
+    def mapped(pid: int, _: int) -> frozenset[int]:
+        read.append(pid)
+        return frozenset()
+
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    monkeypatch.setattr(observer, "mapped_files", mapped)
+    entry = Entry("p", PodName("p", "default", "p"), "main", (), (on("A"),), (), "", "full", "low")
+    node.ledger.put(entry)
+    seen = Observer(node, print, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    with Started([sys.executable, "-c", EXECUTES], {}) as process:
+        process.wait_for("before")
+        looks = [CardProcess("A", process.pid, 1 << 20)]
+        for _ in range(3):
+            seen.look(looks)
+        assert read == [process.pid]
+        process.tell("go on")
+        process.wait_for("after")
+        for _ in range(3):
+            seen.look(looks)
+        assert read == [process.pid] * 2
 
 
 @pytest.mark.parametrize("killed", [(), ("covered",), ("bypass",)])
@@ -56,7 +92,7 @@ def test_a_container_is_killed_only_for_a_finding_that_was_named(
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))
     about = Reference("Node", "n1", "n1")
-    seen = Observer(node, print, about, lambda: None, period_s=1.0, slots=10, killed=killed)
+    seen = Observer(node, print, about, lambda: None, slots=10, killed=killed)
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert ended == [], "one look is not enough"
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
@@ -73,9 +109,7 @@ def test_a_pod_that_holds_more_than_its_limits_is_reported(
     node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, "", "full", "normal"))
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     written: list[Event] = []
-    seen = Observer(
-        node, written.append, Reference("Node", "n1", "n1"), lambda: None, period_s=1.0, slots=10
-    )
+    seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
     for mib, reported in ((1050, 0), (1050, 0), (3000, 0), (1000, 0), (3000, 0), (3000, 1)):
         seen.look([CardProcess("A", os.getpid(), mib << 20)])
         over = [event.about.name for event in written if event.reason == "ExceedsLimits"]
@@ -94,12 +128,10 @@ def test_a_card_that_answers_late_is_published(
     monkeypatch.setattr(observer, "memory_used", dict)
     monkeypatch.setattr(observer, "card_processes", list)
     monkeypatch.setattr(observer, "inventory", lambda _: Inventory(both, {}, "1", {}))
-    published = threading.Event()
-    seen = Observer(
-        node, print, Reference("Node", "n1", "n1"), published.set, period_s=0.01, slots=10
-    )
-    seen.start()
-    assert published.wait(10.0)
-    seen.stop()
+    changes: list[None] = []
+    about = Reference("Node", "n1", "n1")
+    seen = Observer(node, print, about, lambda: changes.append(None), slots=10)
+    seen.observe()
+    assert len(changes) == 1
     assert [card.uuid for card in node.cards.all] == ["A", "B"]
     assert node.cards.are_complete

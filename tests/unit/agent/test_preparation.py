@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,18 +11,20 @@ import pytest
 
 from hami_py._native import LimitsPage
 from hami_py.agent import preparation
-from hami_py.agent.holds import Holds
 from hami_py.agent.pods import NodePod
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.release import release_ended
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
-from hami_py.kube import Event
+from hami_py.kube import Event, EventWriter
+from hami_py.kube import events as events_of_kube
 from hami_py.model import gang_of_namespace
 from hami_py.model.pods.annotations import ASSIGNMENT
+from hami_py.node.decision import Hold
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.ledger import Ledger
 from hami_py.plugin.service import NotYet
+from support.launcher import until
 from unit.agent.build import LIBRARY, pod, record, settings, state
 from unit.node.build import on
 
@@ -34,25 +37,18 @@ def node(tmp_path: Path) -> NodeState:
 
 
 @pytest.fixture
-def holds() -> Holds:
-    return Holds()
-
-
-@pytest.fixture
 def events() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def start(
-    node: NodeState,
-    holds: Holds,
-    events: list[Event],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Start:
+def prepared(node: NodeState, events: list[Event], tmp_path: Path) -> Preparation:
+    return Preparation(settings(tmp_path), node, Path(LIBRARY), events.append)
+
+
+@pytest.fixture
+def start(prepared: Preparation, monkeypatch: pytest.MonkeyPatch) -> Start:
     """`start(record)`: the kubelet starts the container of this record of its own."""
-    prepared = Preparation(settings(tmp_path), node, Path(LIBRARY), holds, events.append)
 
     def start(of: DeviceRecord) -> None:
         monkeypatch.setattr(preparation, "read_records", lambda *_: [of])
@@ -99,7 +95,7 @@ def test_containers_of_one_pod_with_the_same_devices_get_their_own_cards(
     first = {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}
     node.pods.changed(pod("p", {"init": on("A", 7000), "main": on("B", 8000)}, spec=first))
     records = [record("p", name, "A::0") for name in ("init", "main")]
-    prepared = Preparation(settings(tmp_path), node, None, Holds(), lambda _: None)
+    prepared = Preparation(settings(tmp_path), node, None, lambda _: None)
     monkeypatch.setattr(preparation, "read_records", lambda *_: records)
     prepared.pre_start(["A::0"])
     for name, card in (("init", "A"), ("main", "B")):
@@ -149,7 +145,7 @@ def test_a_container_that_restarts_follows_a_new_specification(
     ],
 )
 def test_the_reason_why_a_container_waits_names_one_thing_to_do(
-    node: NodeState, holds: Holds, start: Start, annotations: dict[str, str], said: str
+    node: NodeState, events: list[Event], start: Start, annotations: dict[str, str], said: str
 ) -> None:
     metadata = {"uid": "p", "name": "p", "namespace": "ml", "annotations": annotations}
     written = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
@@ -157,20 +153,21 @@ def test_the_reason_why_a_container_waits_names_one_thing_to_do(
     with pytest.raises(NotYet) as raised:
         start(record("p", "main", "A::0"))
     assert str(raised.value) == f"ml/p container main: {said}"
-    assert [f"{each.hold.reason}; {each.hold.fix}" for each in holds.all()] == [said]
+    assert [each.message for each in events] == [f"container main waits: {said}"]
+    assert [(each.reason, each.about.name) for each in events] == [("WaitingForCard", "p")]
 
 
 def test_a_container_waits_until_its_card_is_free(
-    node: NodeState, holds: Holds, start: Start, monkeypatch: pytest.MonkeyPatch
+    node: NodeState, prepared: Preparation, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.pods.changed(pod("p", {"main": on("B", 6000)}))
     node.pods.changed(pod("q", {"main": on("B", 6000)}))
     start(record("q", "main", "B::0"))
     with pytest.raises(NotYet):
         start(record("p", "main", "B::1"))
-    assert [each.pod for each in holds.all()] == ["p"]
+    assert prepared.waiting == 1
     node.pods.changed(pod("q", {}, status={"phase": "Succeeded"}))
-    node.ledger.remove(["q-main"])
+    node.ledger.remove(["q"])
 
     def fails(*_: object) -> None:
         raise StateError("the slot", "No space left on device", "free some space")
@@ -180,7 +177,52 @@ def test_a_container_waits_until_its_card_is_free(
         with pytest.raises(StateError, match="No space"):
             start(record("p", "main", "B::1"))
     start(record("p", "main", "B::1"))
-    assert holds.all() == []
+    assert prepared.waiting == 0
+
+
+def test_a_container_of_a_pod_that_has_ended_does_not_wait(
+    node: NodeState, prepared: Preparation, start: Start
+) -> None:
+    for uid in "pq":
+        node.pods.changed(pod(uid, {"main": on("X")}))
+        with pytest.raises(NotYet):
+            start(record(uid, "main", "A::0"))
+    assert prepared.waiting == 2
+    node.pods.changed(pod("p", {"main": on("X")}, status={"phase": "Failed"}))
+    node.pods.deleted(pod("q", {}))
+    assert prepared.waiting == 0
+
+
+def test_a_pod_that_waits_is_told_once_in_ten_minutes_although_the_free_memory_changes(
+    node: NodeState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A")}))
+    posted: list[str] = []
+    api: Any = SimpleNamespace(post=lambda _, body, **__: posted.append(body["message"]))
+    writer = EventWriter(api, "hami-node", "n1")
+    prepared = Preparation(settings(tmp_path), node, None, writer.write)
+    monkeypatch.setattr(preparation, "read_records", lambda *_: [record("p", "main", "A::0")])
+
+    def ask(hold: Hold) -> None:
+        monkeypatch.setattr(preparation, "decide", lambda *_: hold)
+        with pytest.raises(NotYet):
+            prepared.pre_start(["A::0"])
+
+    with monkeypatch.context() as patched:
+        for second in range(0, 650, 13):
+            patched.setattr(events_of_kube.time, "monotonic", lambda now=second: float(now))
+            ask(Hold(f"card A has {second} MiB free, and 5000 are needed"))
+        ask(Hold("card A is not on this node any more", "delete the pod"))
+    writer.start()
+    until(lambda: len(posted) == 3, "three events are written")
+    writer.stop()
+    assert posted == [
+        "container main waits: card A has 0 MiB free, and 5000 are needed; "
+        "do nothing: the kubelet asks again",
+        "container main waits: card A has 611 MiB free, and 5000 are needed; "
+        "do nothing: the kubelet asks again",
+        "container main waits: card A is not on this node any more; delete the pod",
+    ]
 
 
 SIDECAR = {"initContainers": [{"name": "side", "restartPolicy": "Always"}]}
@@ -308,8 +350,8 @@ def test_slots_stay_until_the_containers_that_run_are_in_a_new_ledger(
 ) -> None:
     node.pods.changed(pod("p", {"main": on("A", 7000)}))
     start(record("p", "main", "A::0"))
-    node.ledger.remove(["p-main"])
-    prepared = Preparation(settings(tmp_path), node, None, Holds(), lambda _: None)
+    node.ledger.remove(["p"])
+    prepared = Preparation(settings(tmp_path), node, None, lambda _: None)
 
     def fails(*_: object) -> None:
         raise StateError("the kubelet's record", "unexpected end", "check it")

@@ -10,7 +10,7 @@ import pytest
 
 from hami_py._native import LimitsPage
 from hami_py.agent import resize
-from hami_py.agent.resize import Refused, Resizer
+from hami_py.agent.resize import Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.model.pods import PodSettings
@@ -56,11 +56,23 @@ def request(node: NodeState, wanted: CardAllocation) -> None:
     node.pods.changed(pod("p", {"main": BEFORE}, annotations={"hami.io/resize": text}))
 
 
-def judge(node: NodeState) -> list[bool]:
-    """One round; whether each request has changed something."""
+def judge(node: NodeState) -> list[str]:
+    """One round; what is told about each request."""
     api: Any = None
     resizer = Resizer(api, PodSettings(), node)
-    return [resizer.apply(each) for each in resizer.requests()]
+    told = [resizer.judge(each) for each in resizer.requests()]
+    return [f"{each.reason}: {each.message}" for each in told if each is not None]
+
+
+def refused(node: NodeState) -> str:
+    """Why the only request is refused."""
+    (told,) = judge(node)
+    reason, _, why = told.partition(": ")
+    assert reason == "ResizeRefused"
+    return why
+
+
+CHANGED = ["Resized: its limits were changed"]
 
 
 def limit_mib(page: Path) -> int:
@@ -71,7 +83,7 @@ def limit_mib(page: Path) -> int:
 
 def test_a_smaller_limit_is_in_force_and_is_judged_once(node: NodeState, of: AgentSettings) -> None:
     request(node, on("A", 2000, 30))
-    assert judge(node) == [True]
+    assert judge(node) == CHANGED
     assert limit_mib(of.paths.slots / "p" / "limits") == 2000
     assert judge(node) == []
 
@@ -82,7 +94,7 @@ def test_a_page_that_a_container_uses_is_not_replaced(node: NodeState, of: Agent
     os.link(of.paths.slots / "p" / "limits", mounted)
     os.truncate(of.paths.slots / "p" / "account", 10)
     request(node, on("A", 2000, 30))
-    assert judge(node) == [True]
+    assert judge(node) == CHANGED
     assert limit_mib(mounted) == 2000
 
 
@@ -94,8 +106,7 @@ def test_a_limit_that_cannot_be_written_is_refused(
 
     monkeypatch.setattr(node.slots, "set_limits", fails)
     request(node, on("A", 2000, 30))
-    with pytest.raises(Refused, match="Input/output error"):
-        judge(node)
+    assert "Input/output error" in refused(node)
     assert node.ledger.entries["p"].cards == (BEFORE,)
     bound = node.view().pods["p"]
     assert bound.assignment.containers["main"] == (BEFORE,)
@@ -106,34 +117,30 @@ def test_a_refused_request_is_not_applied_by_the_next_agent(
 ) -> None:
     start(node, "q", on("A", 2000))
     request(node, on("A", 7000, 30))
-    with pytest.raises(Refused, match="7000"):
-        judge(node)
+    assert "7000" in refused(node)
     asked = node.pods.all()
     again = state(of, "A")
     again.ledger.remove(["q"])
     again.pods.replace([each for each in asked if each.uid == "p"])
     assert judge(again) == []
     request(again, on("A", 7001, 30))
-    assert judge(again) == [True]
+    assert judge(again) == CHANGED
 
 
 def test_a_time_limit_cannot_be_removed(node: NodeState) -> None:
     request(node, on("A", 6000, 0))
-    with pytest.raises(Refused, match="cores 0"):
-        judge(node)
+    assert "cores 0" in refused(node)
 
 
 def test_limits_that_will_be_variables_cannot_change(of: AgentSettings) -> None:
     """The webhook has set them before the container starts."""
     node = state(replace(of, pods=PodSettings(library_directory="/opt/hami")), "A")
     request(node, on("A", 2000, 30))
-    with pytest.raises(Refused, match="variables"):
-        judge(node)
+    assert "variables" in refused(node)
 
 
 def test_limits_that_are_variables_cannot_change(node: NodeState) -> None:
     node.ledger.remove(["p"])
     start(node, "p", BEFORE, library="")
     request(node, on("A", 2000, 30))
-    with pytest.raises(Refused, match="variables"):
-        judge(node)
+    assert "variables" in refused(node)

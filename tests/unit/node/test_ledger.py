@@ -65,10 +65,14 @@ def test_what_was_written_is_read_again(written: Path) -> None:
     assert again.entries == {"one": ONE, "two": two}
     assert again.changed == {"uid-one": MOVED}
     again.put(entry("one", on("C")))
-    again.remove(["two", "never there"])
-    again.published({"uid-one": MOVED})
-    assert Ledger(written).entries == {"one": entry("one", on("C"))}
-    assert Ledger(written).changed == {}
+    again.put(judged={"uid-one": "digest"})
+    again.remove(["uid-two", "never there"])
+    again = Ledger(written)
+    assert again.entries == {"one": entry("one", on("C"))}
+    assert (again.changed, again.judged) == ({"uid-one": MOVED}, {"uid-one": "digest"})
+    again.remove(["uid-one"])
+    again = Ledger(written)
+    assert (again.entries, again.changed, again.judged) == ({}, {}, {})
 
 
 OLD = (
@@ -97,8 +101,7 @@ def test_a_change_that_is_none_writes_nothing(written: Path) -> None:
     before = written.stat()
     same = Ledger(written)
     same.put(ONE, changed={"uid-one": MOVED})
-    same.remove(["two"])
-    same.published({"uid-two": MOVED})
+    same.remove(["uid-two"])
     assert written.stat() == before
 
 
@@ -250,7 +253,7 @@ def test_a_disk_without_room_loses_nothing(written: Path, room: int) -> None:
         open_one.put(TWO)
     assert written.read_bytes() == before
     with files_end_at(room), pytest.raises(StateError):
-        open_one.published({"uid-one": MOVED})
+        open_one.put(judged={"uid-one": "digest"})
     assert (open_one.entries, open_one.changed) == ({"one": ONE}, {"uid-one": MOVED})
     open_one.put(TWO)
     assert Ledger(written).entries == {"one": ONE, "two": TWO}
