@@ -23,7 +23,7 @@ from hami_py.model.pods.quantities import ResourceTable, resource_table
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
-Unassigned: TypeAlias = Literal["refuse", "whole-card"]
+Unassigned: TypeAlias = Literal["wait", "whole-card"]
 
 _IN_PRELOADS = frozenset(" \t\n:$")
 
@@ -106,10 +106,9 @@ class PodSettings:
     containers (CDI), or that confine a container to its devices and the kernel to its files. A
     container that can write there, or to a directory around one, can change its own limits."""
 
-    unassigned: Unassigned = "refuse"
-    """What a container gets that has a card by the kubelet and none by our scheduler, because its
-    pod was created without our webhook. ``refuse``: it waits at its start. ``whole-card``: it gets
-    the whole card, if nobody else has a part of it."""
+    unassigned: Unassigned = "wait"
+    """What happens to a container whose pod was bound without our scheduler. ``wait``: it waits at
+    its start. ``whole-card``: it gets whole cards that no other container uses."""
 
     library_directory: str = ""
     """A directory of every node that contains ``libvgpu.so`` and ``ld.so.preload``. The webhook
