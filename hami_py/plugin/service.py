@@ -146,5 +146,5 @@ class DevicePlugin(services.DevicePluginServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except Exception as error:
             _log.exception("PreStartContainer %s", ", ".join(request.devices_ids))
-            context.abort(grpc.StatusCode.INTERNAL, f"hami's agent: {error}")
+            context.abort(grpc.StatusCode.INTERNAL, f"hami-py's agent: {error}")
         return api.PreStartContainerResponse()

@@ -76,7 +76,10 @@ class Webhook:
         self.server = Server(Router(routes), settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:
-        """Begins to answer, and then to be asked; without a certificate, only by the probes."""
+        """Start the listener, and then add the rules.
+
+        Without a certificate, only the kubelet's probes are answered.
+        """
         self.keeper.start()
         self.server.start()
         self.keeper.switch_on()

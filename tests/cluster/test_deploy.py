@@ -67,7 +67,7 @@ def test_a_pod_is_admitted_scheduled_and_bound(
             assert (grant.memory_mib, grant.cores) == (3000, 30)
             # The assignment is ours.
             change = {"metadata": {"annotations": {"hami.io/assignment": "{}"}}}
-            with pytest.raises(ApiError, match="only hami may write it"):
+            with pytest.raises(ApiError, match="only hami-py may write it"):
                 cluster.api.patch(f"{PODS}/one", change)
             for number, others in enumerate(OTHERS):
                 is_left_alone(cluster.api.create(PODS, objects.pod(f"plain-{number}", others)))

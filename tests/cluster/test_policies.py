@@ -97,7 +97,7 @@ def test_only_the_agent_may_describe_the_cards(cluster: ControlPlane) -> None:
     for path in (f"{NODES}/a", f"{NODES}/a/status"):
         why = refusal(partial(cluster.api_as("editor").patch, path, cards))
         assert why is not None
-        assert "only hami's node agent may write it" in why
+        assert "only hami-py's node agent may write it" in why
     agent(cluster, "a").patch(f"{NODES}/a", cards)
     cluster.api_as("editor").patch(f"{NODES}/a", annotated("mine", "1"))
     why = refusal(

@@ -97,7 +97,7 @@ def test_without_the_webhook_the_policy_refuses_it(
         with pytest.raises(ApiError) as refusal:
             api.create(path, objects.pod("mine", limits, metadata=claims, **where))
         assert refusal.value.code == 422
-        assert "only hami may write it; keep its value" in str(refusal.value)
+        assert "only hami-py may write it; keep its value" in str(refusal.value)
     assert api.list(path) == []
 
 
@@ -126,6 +126,6 @@ def test_no_other_user_can_bind_with_cards(api: Api) -> None:
         {"metadata": {"name": "mine"}}, "a", annotations={"hami.io/assignment": "{}"}
     )
     for path in (f"{PODS}/mine/binding", "/api/v1/namespaces/default/bindings"):
-        with pytest.raises(ApiError, match="only hami may write it") as refusal:
+        with pytest.raises(ApiError, match="only hami-py may write it") as refusal:
             api.create(path, forged)
         assert refusal.value.code == 422

@@ -45,7 +45,7 @@ def test_a_refusal_has_field_value_reason_and_fix(
         "cards, from 0 to 16; write a number in between, like 1"
     )
     assert said["forged"].endswith(
-        "metadata.annotations[hami.io/assignment]: only hami may write it; keep its "
+        "metadata.annotations[hami.io/assignment]: only hami-py may write it; keep its "
         "value, and do not set it on a new pod"
     )
     for line in said.values():

@@ -53,7 +53,7 @@ def changed_by_us(api: Api, path: str, metadata: Object) -> str:
     with pytest.raises(ApiError) as refusal:
         api.patch(path, {"metadata": metadata}, MERGE)
     assert refusal.value.code == 422
-    assert "only hami may write it" in str(refusal.value)
+    assert "only hami-py may write it" in str(refusal.value)
     return str(refusal.value)
 
 
@@ -95,7 +95,7 @@ def test_a_pod_with_a_card_keeps_its_label_and_card(api: Api) -> None:
     whole = api.get(path)
     del whole["metadata"]["labels"]
     for where in ("", "/status"):
-        with pytest.raises(ApiError, match="only hami may write it"):
+        with pytest.raises(ApiError, match="only hami-py may write it"):
             api.replace(path + where, whole)
     # These two take nothing but what they are there for.
     for where in ("ephemeralcontainers", "resize"):
@@ -146,7 +146,7 @@ AROUND = {"a": "", "hami.io/gpume": "", "hami.io/h": "", "x.hami.io/gpumem.main"
 def test_our_annotations_are_found_among_others(api: Api, key: str) -> None:
     for value in ("", "1m", f", {key}: 1m", f"{{{key}: 1m}}"):
         forged = objects.pod("mine", metadata={"annotations": {**AROUND, key: value}})
-        assert f"metadata.annotations[{key}]: only hami may write it" in refused(api, forged)
+        assert f"metadata.annotations[{key}]: only hami-py may write it" in refused(api, forged)
     api.create(PODS, objects.pod("mine", metadata={"annotations": AROUND}))
     for where in ("", "/status"):
         path = f"{PODS}/mine{where}"
@@ -196,7 +196,7 @@ def test_a_binding_cannot_change_the_pod_label(api: Api, labels: dict[str, str])
         with pytest.raises(ApiError) as refusal:
             api.create(f"{path}?dryRun=All", bound)
         # Else it is Kubernetes, which does not bind what is gated.
-        is_ours = "metadata.labels[hami.io/pod]: only hami may write it" in str(refusal.value)
+        is_ours = "metadata.labels[hami.io/pod]: only hami-py may write it" in str(refusal.value)
         assert is_ours == ("hami.io/pod" in labels), refusal.value
 
 

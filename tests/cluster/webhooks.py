@@ -133,7 +133,7 @@ def ensure_policy(cluster: ControlPlane) -> None:
         try:
             cluster.api.create(f"{PODS}?dryRun=All", forged)
         except ApiError as error:
-            return "only hami may write it" in str(error)
+            return "only hami-py may write it" in str(error)
         return False
 
     waiting.until(is_refused, "the policy is in force")

@@ -89,9 +89,9 @@ def test_a_container_may_start(stub: Any, decisions: Decisions) -> None:
         (
             OSError(28, "No space left on device", "/run/hami"),
             grpc.StatusCode.INTERNAL,
-            "hami's agent: [Errno 28] No space left on device: '/run/hami'",
+            "hami-py's agent: [Errno 28] No space left on device: '/run/hami'",
         ),
-        (KeyError("x"), grpc.StatusCode.INTERNAL, "hami's agent: 'x'"),
+        (KeyError("x"), grpc.StatusCode.INTERNAL, "hami-py's agent: 'x'"),
     ],
 )
 def test_the_reason_of_a_delay_reaches_the_kubelet(
