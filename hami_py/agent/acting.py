@@ -207,11 +207,13 @@ class Acting:
 
     def _report_health(self, uuid: str, why: str | None) -> None:
         _log.warning("card %s: %s", uuid, why or "healthy again")
-        reason = "CardUnhealthy" if why else "CardHealthy"
-        text = f"card {uuid} gets no new pods: {why}" if why else f"card {uuid} is healthy again"
-        self._events.write(
-            Event(self._node, reason, text, is_warning=why is not None, repeats=True)
-        )
+        if why is None:
+            text = f"card {uuid} is healthy again"
+            event = Event(self._node, "CardHealthy", text, is_warning=False, repeats=True)
+        else:
+            text = f"card {uuid} gets no new pods: {why}"
+            event = Event(self._node, "CardUnhealthy", text, repeats=True)
+        self._events.write(event)
 
     def _report_conflict(self) -> None:
         why = self._registration.conflict

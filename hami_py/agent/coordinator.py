@@ -41,17 +41,11 @@ class Coordinator:
         self._child: subprocess.Popen[bytes] | None = None
         self._began = float("-inf")
 
-    @property
-    def pid(self) -> int | None:
-        """Its process; None if it does not run."""
-        child = self._child
-        return child.pid if child is not None and child.poll() is None else None
-
     def check(self) -> None:
         """Start it if it does not run. Call this regularly."""
-        if self.pid is not None:
-            return
         if self._child is not None:
+            if self._child.poll() is None:
+                return
             _log.warning("the coordinator ended with %s", self._child.returncode)
             self._child = None
         now = time.monotonic()

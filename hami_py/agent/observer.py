@@ -35,7 +35,7 @@ from hami_py.node.ledger import Entry
 from hami_py.node.processes import kill_container, mapped_files, pod_of
 from hami_py.node.rows import UNENFORCED
 
-__all__ = ["Observer"]
+__all__ = ["REPORTS", "Observer"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,7 @@ _READ_AGAIN_S = 30.0
 _SHOWN = 100
 """Characters of a command line in a message."""
 
-
-_REPORTS: Mapping[Kind, tuple[str, str]] = {
+REPORTS: Mapping[Kind, tuple[str, str]] = {
     "bypass": (
         "BypassesLimits",
         " without limits: it does not load the preload library, or the container's account is "
@@ -171,7 +170,7 @@ class Observer:
         what = f"process {process.pid} ({process.command})"
         pod = self._state.pods.get(process.pod) if process.pod is not None else None
         about = reference(pod) if pod is not None else self._node
-        reason, end = _REPORTS[finding.kind]
+        reason, end = REPORTS[finding.kind]
         # Without the amount, which changes: an equal event is not written again.
         self._write(Event(about, reason, f"{what} uses card {process.card}{end}"))
         is_same = _program(process.pid) == process.program
@@ -215,8 +214,7 @@ def _program(pid: int) -> Program | None:
 
     The auxiliary vector has random addresses, which are chosen anew by ``execve``.
     """
-    seen = look(pid)
+    seen, auxiliary = look(pid), b""
     with suppress(OSError):
         auxiliary = Path(f"/proc/{pid}/auxv").read_bytes()
-        return (seen.start_time, auxiliary) if seen is not None else None
-    return None
+    return (seen.start_time, auxiliary) if seen is not None else None

@@ -20,6 +20,8 @@ __all__ = ["NodePod", "PodStore", "assigned", "bound_pod", "reference"]
 
 _log = logging.getLogger(__name__)
 
+_MIRROR = "kubernetes.io/config.mirror"
+
 _REMEMBERED = 1000
 """Deleted pods whose UIDs are remembered: the kubelet's record may have them for a while."""
 
@@ -144,6 +146,10 @@ class PodStore:
 
         with self._arrived:
             return self._arrived.wait_for(find, timeout_s)
+
+    def mirror(self, uid: str) -> NodePod | None:
+        """The API server's copy of a static pod; the kubelet has the pod under this other UID."""
+        return next((pod for pod in self.all() if pod.annotations.get(_MIRROR) == uid), None)
 
     def replace(self, objects: list[NodePod], undecoded: Sequence[Undecoded] = ()) -> None:
         """Take a whole list."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from hami_py._native import FORMATS, LimitRow
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
@@ -36,6 +37,8 @@ from hami_py.plugin.service import NotYet
 __all__ = ["Preparation"]
 
 _log = logging.getLogger(__name__)
+
+_STATIC = Hold("it is in a static pod, which gets no cards", "create it at the API server instead")
 
 
 class Preparation:
@@ -186,10 +189,13 @@ class Preparation:
         with state.lock:
             entry = state.ledger.entries.get(record.slot)
             if entry is not None:
-                state.prepare(entry)
+                self._create(entry)
                 return
         pod = state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
+            mirror = state.pods.mirror(record.pod_uid)
+            if mirror is not None:
+                raise self._wait(mirror, record.container, _STATIC)
             why = "the API server has not reported it to the node agent"
             raise NotYet(f"pod {record.pod_uid}", why, WAIT)
         with state.lock:
@@ -198,16 +204,24 @@ class Preparation:
                 entry = self._entry(record, pod, decision.cards)
                 # First the ledger: a slot without an entry would be removed.
                 state.ledger.put(entry)
-                state.prepare(entry)
+                self._create(entry)
                 return
-            self._waiting.add((pod.uid, record.container))
-        self._tell(pod, record.container, decision)
-        raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
+        raise self._wait(pod, record.container, decision)
 
-    def _tell(self, pod: NodePod, container: str, hold: Hold) -> None:
+    def _create(self, entry: Entry) -> None:
+        self._state.prepare(entry)
+        if not entry.library:
+            # The container has no limits page. The slot keeps which cards it has, for ``adopt``.
+            rows = [LimitRow(card.card, card.memory_mib << 20) for card in entry.cards]
+            self._state.slots.ensure(entry.slot, rows, FORMATS[-1])
+
+    def _wait(self, pod: NodePod, container: str, hold: Hold) -> NotYet:
+        """Tell why a container waits; the error for the kubelet."""
+        self._waiting.add((pod.uid, container))
         message = f"container {container} waits: {hold.reason}; {hold.fix}"
         topic = f"container {container}; {hold.fix}"
         self._write(Event(reference(pod), "WaitingForCard", message, topic=topic))
+        return NotYet(f"{pod.title} container {container}", hold.reason, hold.fix)
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()

@@ -9,44 +9,31 @@ from __future__ import annotations
 
 import logging
 
-from hami_py.agent.node import OwnNode
 from hami_py.agent.state import NodeState
 from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import encode_cards
 from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.names import NameProfile
-from hami_py.model.pods.wire import Card
 from hami_py.node.decision import peak
 
-__all__ = ["publish", "resources"]
+__all__ = ["publish"]
 
 _log = logging.getLogger(__name__)
 
 _DEADLINE_S = 10.0
 
 
-def resources(state: NodeState, profile: NameProfile) -> dict[str, int]:
-    """The amounts of the node's extended resources.
-
-    They are those of the healthy cards, but never less than what is allocated: a kubelet that
-    restarts would otherwise refuse pods that run.
-    """
-    healthy = [card for card in state.cards.all if card.healthy]
-    allocated = [peak(bound, None) for bound in state.view().pods.values()]
-    memory_mib = max(sum(card.memory_mib for card in healthy), sum(each[0] for each in allocated))
-    cores = max(sum(card.cores for card in healthy), sum(each[1] for each in allocated))
-    return {profile.memory: memory_mib // profile.memory_unit_mib, profile.cores: cores}
-
-
-def publish(
-    api: ApiServer, node: OwnNode, cards: tuple[Card, ...], amounts: dict[str, int]
-) -> None:
-    """Write what the API server does not show yet.
+def publish(api: ApiServer, state: NodeState, profile: NameProfile) -> None:
+    """Write what the API server does not show yet, if it has shown the node and its pods.
 
     Raises:
         KubeError: it could not be written.
     """
+    node = state.node.node
+    if node is None or not state.pods.is_listed:
+        return
     path = f"/api/v1/nodes/{node.name}"
+    cards, amounts = state.published_cards(), _resources(state, profile)
     text = encode_cards(cards)
     if node.annotations.get(CARDS) != text:
         patch_metadata(api, path, annotations={CARDS: text}, deadline_s=_DEADLINE_S)
@@ -54,3 +41,17 @@ def publish(
     if not node.shows(amounts):
         patch_status(api, path, amounts, deadline_s=_DEADLINE_S)
         _log.info("published %s", ", ".join(f"{name} {n}" for name, n in amounts.items()))
+
+
+def _resources(state: NodeState, profile: NameProfile) -> dict[str, int]:
+    """The amounts of the node's extended resources.
+
+    They are those of the healthy cards, but never less than what is allocated: a kubelet that
+    restarts would otherwise refuse pods that run.
+    """
+    healthy = [card for card in state.cards.all if card.healthy]
+    pods = state.view().pods.values()
+    allocated = [peak(bound.assignment.containers, bound.kinds, None) for bound in pods]
+    memory_mib = max(sum(card.memory_mib for card in healthy), sum(each[0] for each in allocated))
+    cores = max(sum(card.cores for card in healthy), sum(each[1] for each in allocated))
+    return {profile.memory: memory_mib // profile.memory_unit_mib, profile.cores: cores}

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from hami_py.agent.pods import assigned
-from hami_py.agent.publication import publish, resources
+from hami_py.agent.publication import publish
 from hami_py.agent.resize import Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
@@ -48,11 +48,7 @@ class Reporter:
         return self._publish, self._resize, self.publish_assignments, self._report_mode
 
     def _publish(self) -> None:
-        state, node = self._state, self._state.node.node
-        if node is None or not state.pods.is_listed:
-            return
-        profile = self._settings.pods.profiles[0]
-        publish(self._api, node, state.published_cards(), resources(state, profile))
+        publish(self._api, self._state, self._settings.pods.profiles[0])
 
     def _resize(self) -> None:
         for pod in self._resizer.requests():

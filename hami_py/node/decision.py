@@ -5,11 +5,9 @@ waits, and the kubelet asks again after some seconds. Which devices the kubelet 
 matter: they only count how many containers have cards.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
-
-import msgspec
 
 from hami_py.model.pods.wire import Assignment, CardAllocation, Kind
 
@@ -81,6 +79,9 @@ class Hold:
 
 Decision: TypeAlias = Run | Hold
 
+Containers: TypeAlias = Mapping[str, Sequence[CardAllocation]]
+"""The cards of a pod's containers, by their names."""
+
 
 def decide(view: NodeView, pod: str, container: str) -> Decision:
     """Decide about a container that is about to start.
@@ -93,7 +94,7 @@ def decide(view: NodeView, pod: str, container: str) -> Decision:
     assigned = view.pods[pod].assignment.containers.get(container, ())
     if not assigned:
         return Hold("the pod's assignment has no card for this container", "delete the pod")
-    then = _allocated(replace(view, allocated={**view.allocated, (pod, container): assigned}))
+    then = replace(view, allocated={**view.allocated, (pod, container): assigned})
     for card in assigned:
         capacity = view.cards.get(card.card)
         if capacity is None:
@@ -101,7 +102,7 @@ def decide(view: NodeView, pod: str, container: str) -> Decision:
         if capacity.unhealthy is not None:
             why = f"card {card.card} is unhealthy: {capacity.unhealthy}"
             return Hold(why, "see the event CardUnhealthy of the node")
-        lacking = shortage(capacity, card, _at_one_time(then.values(), card.card))
+        lacking = shortage(capacity, card, _at_one_time(then, _allocated(then), card.card))
         if lacking:
             return Hold(f"{lacking}: containers that should have ended still have the rest")
     return Run(tuple(assigned))
@@ -140,16 +141,19 @@ def whole_cards(
     return Run(tuple(free[: len(picked)]))
 
 
-def peak(bound: BoundPod, card: str | None) -> tuple[int, int]:
+def peak(containers: Containers, kinds: Mapping[str, Kind], card: str | None) -> tuple[int, int]:
     """The most memory and cores that the containers of a pod have at one time.
 
     Args:
-        bound: the pod.
+        containers: their cards.
+        kinds: when they run; one that is not there may run at any time.
         card: of this card; None = of all cards together.
     """
     amounts: dict[Kind, list[tuple[int, int]]] = {"init": [(0, 0)], "sidecar": [], "app": []}
-    for name, cards in bound.assignment.containers.items():
-        amounts[bound.kinds.get(name, "app")].append(_sum(cards, card))
+    for name, cards in containers.items():
+        here = [each for each in cards if card in (None, each.card)]
+        sums = (sum(each.memory_mib for each in here), sum(each.cores for each in here))
+        amounts[kinds.get(name, "app")].append(sums)
     # Init containers run one after the other, beside sidecars, and before the others.
     memory_mib, cores = (
         sum(each[part] for each in amounts["sidecar"])
@@ -164,46 +168,30 @@ def assigned_on(view: NodeView, card: str) -> tuple[int, int]:
 
     For pods that are not known any more it is what the ledger has.
     """
-    known = {uid: _without_ended(view, uid, bound) for uid, bound in view.pods.items()}
-    return _at_one_time({**_allocated(view), **known}.values(), card)
+    pods = _allocated(view)
+    for uid, bound in view.pods.items():
+        # The scheduler does not count init containers that have ended.
+        pods[uid] = {
+            name: cards
+            for name, cards in bound.assignment.containers.items()
+            if (uid, name) not in view.ended or bound.kinds.get(name) != "init"
+        }
+    return _at_one_time(view, pods, card)
 
 
-def _without_ended(view: NodeView, pod: str, bound: BoundPod) -> BoundPod:
-    """A pod without its init containers that have ended: the scheduler does not count them."""
-    containers = {
-        name: cards
-        for name, cards in bound.assignment.containers.items()
-        if (pod, name) not in view.ended or bound.kinds.get(name) != "init"
-    }
-    return replace(
-        bound, assignment=msgspec.structs.replace(bound.assignment, containers=containers)
-    )
-
-
-def _at_one_time(pods: Iterable[BoundPod], card: str) -> tuple[int, int]:
-    amounts = [peak(bound, card) for bound in pods]
-    return sum(each[0] for each in amounts), sum(each[1] for each in amounts)
-
-
-def _allocated(view: NodeView) -> dict[str, BoundPod]:
-    """The pods with the cards that the ledger has for them.
-
-    The containers of a pod that is not known any more may all run at one time.
-    """
-    containers: dict[str, dict[str, tuple[CardAllocation, ...]]] = {}
+def _allocated(view: NodeView) -> dict[str, dict[str, Sequence[CardAllocation]]]:
+    """By pod, what the ledger has for its containers."""
+    pods: dict[str, dict[str, Sequence[CardAllocation]]] = {}
     for (uid, name), cards in view.allocated.items():
-        containers.setdefault(uid, {})[name] = tuple(cards)
-    return {
-        uid: BoundPod(
-            Assignment(1, uid, "", cards), view.pods[uid].kinds if uid in view.pods else {}
-        )
-        for uid, cards in containers.items()
-    }
+        pods.setdefault(uid, {})[name] = cards
+    return pods
 
 
-def _sum(cards: Iterable[CardAllocation], card: str | None) -> tuple[int, int]:
-    amounts = [(each.memory_mib, each.cores) for each in cards if card in (None, each.card)]
-    return sum(amount[0] for amount in amounts), sum(amount[1] for amount in amounts)
+def _at_one_time(view: NodeView, pods: Mapping[str, Containers], card: str) -> tuple[int, int]:
+    """The most that pods have of a card; all containers of a pod that is not known may run."""
+    kinds = {uid: bound.kinds for uid, bound in view.pods.items()}
+    amounts = [peak(containers, kinds.get(uid, {}), card) for uid, containers in pods.items()]
+    return sum(each[0] for each in amounts), sum(each[1] for each in amounts)
 
 
 def shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, int]) -> str | None:

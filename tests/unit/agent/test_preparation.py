@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from hami_py.errors import StateError
 from hami_py.kube import Event, EventWriter
 from hami_py.kube import events as events_of_kube
 from hami_py.model import gang_of_namespace
+from hami_py.model.pods import PodSettings
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.node.decision import Hold
 from hami_py.node.devices import DeviceRecord
@@ -155,6 +157,24 @@ def test_the_reason_why_a_container_waits_names_one_thing_to_do(
     assert str(raised.value) == f"ml/p container main: {said}"
     assert [each.message for each in events] == [f"container main waits: {said}"]
     assert [(each.reason, each.about.name) for each in events] == [("WaitingForCard", "p")]
+
+
+def test_a_static_pod_is_told_that_it_gets_no_card(
+    node: NodeState, events: list[Event], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mirror on the API server has another UID than the kubelet's record."""
+    static = "7e6c2b8a0f5d4e1ab9c3d2e1f0a9b8c7"
+    mirror = pod("mirror", {}, annotations={"kubernetes.io/config.mirror": static})
+    soon = replace(settings(tmp_path), assignment_s=0.0)
+    prepared = Preparation(soon, node, Path(LIBRARY), events.append)
+    monkeypatch.setattr(preparation, "read_records", lambda *_: [record(static, "main", "A::0")])
+    with pytest.raises(NotYet, match="the API server has not reported it"):
+        prepared.pre_start(["A::0"])
+    assert events == []
+    node.pods.changed(mirror)
+    with pytest.raises(NotYet, match="it is in a static pod"):
+        prepared.pre_start(["A::0"])
+    assert [(each.reason, each.about.uid) for each in events] == [("WaitingForCard", "mirror")]
 
 
 def test_a_container_waits_until_its_card_is_free(
@@ -366,3 +386,38 @@ def test_slots_stay_until_the_containers_that_run_are_in_a_new_ledger(
     release_ended(node, set)
     assert node.ledger.entries["p-main"].cards == (on("A", 7000),)
     assert node.slots.names() == {"p-main"}
+
+
+def test_a_whole_card_stays_taken_without_a_ledger_and_a_limits_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the webhook mounts the library, only the ledger knows which card it was."""
+    of_pods = PodSettings(unassigned="whole-card", library_directory="/opt/hami")
+    of = replace(settings(tmp_path), pods=of_pods)
+    node = state(of, "A", "B")
+    prepared = Preparation(of, node, None, lambda _: None)
+    # The kubelet has picked the same device for each.
+    records = [replace(record(uid, "main", "A::0"), library="") for uid in "pqr"]
+    for uid in "pqr":
+        written = {
+            "metadata": {"uid": uid, "name": uid},
+            "spec": {"containers": [{"name": "main"}]},
+        }
+        node.pods.changed(msgspec.convert(written, NodePod))
+
+    def start(*of: DeviceRecord) -> None:
+        monkeypatch.setattr(preparation, "read_records", lambda *_: of)
+        prepared.pre_start(["A::0"])
+
+    start(records[0])
+    start(records[1])
+    before = {slot: [card.card for card in e.cards] for slot, e in node.ledger.entries.items()}
+    assert before == {"p-main": ["A"], "q-main": ["B"]}
+    node.ledger.remove(["p", "q"])
+    monkeypatch.setattr(preparation, "read_records", lambda *_: records)
+    prepared.adopt()
+    release_ended(node, set)
+    with pytest.raises(NotYet, match="it needs 1 whole cards; 0 are free"):
+        start(records[2])
+    after = {slot: [card.card for card in e.cards] for slot, e in node.ledger.entries.items()}
+    assert after == before
