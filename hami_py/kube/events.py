@@ -101,7 +101,7 @@ class EventWriter:
     def write(self, event: Event) -> None:
         """Write an event soon, unless an equal one was written in the last ten minutes."""
         now = time.monotonic()
-        self._written = {key: at for key, at in self._written.items() if now - at < _AGAIN_S}
+        self._written = {key: at for key, at in list(self._written.items()) if now - at < _AGAIN_S}
         if event.key in self._written and not event.repeats:
             return
         self._written[event.key] = now
