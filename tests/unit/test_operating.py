@@ -18,6 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_py._native import Allocator
+from hami_py.agent.observer import REPORTS
 from hami_py.cli import hami
 from hami_py.errors import InvalidValue
 from hami_py.kube import check_annotations, read_settings
@@ -210,10 +211,11 @@ def test_every_option_of_the_node_agent_is_on_the_page_with_its_default() -> Non
 
 
 def reasons(folder: Path) -> Iterator[str]:
-    """The reason of each ``Event(about, reason, …)`` and ``_tell(pod, reason, …)`` in a package."""
+    """The reasons of the node agent: of each ``Event(about, reason, …)``, and of processes."""
+    yield from (reason for reason, _ in REPORTS.values())
     for path in sorted(folder.glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Event", "self._tell"):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Event":
                 reason = call.args[1]
                 if ast.unparse(reason) != "reason":
                     assert isinstance(reason, ast.Constant), f"{path}: {ast.unparse(call)}"
@@ -279,7 +281,7 @@ def test_expired_certificates_are_replaced_step_by_step(
     assert states[-1].serving != before.serving
 
 
-BY_HAND = section("Try it without the node agent", INSTALL)
+BY_HAND = section("Try it without the node agent", (ROOT / "CONTRIBUTING.md").read_text())
 
 
 def test_the_manually_created_node_takes_the_first_pod_of_the_other_page() -> None:
