@@ -32,8 +32,7 @@ def make_patch(
         admission: the decision about it.
         settings: how it was judged. The first of its schedulers is set on pods that request a card
             and name no scheduler.
-        runtime_class: set on pods that request a card and name no runtime class; ``None``: not set,
-            so the node's default runtime must provide the driver.
+        runtime_class: set on pods that request a card and name no runtime class; ``None``: not set.
     """
     operations = list(_annotations(admission))
     if admission.request is not None:

@@ -89,7 +89,7 @@ def test_both_read_one_file_and_an_edit_restarts_both(tmp_path: Path) -> None:
     assert len(names) == 3
 
 
-def test_names_of_images_and_an_option_reach_the_deployments(tmp_path: Path) -> None:
+def test_names_of_images_and_a_runtime_class_reach_the_parts(tmp_path: Path) -> None:
     made = kustomized(of_the_page(tmp_path, "images"))
     containers = {
         each["name"]: each
@@ -102,7 +102,8 @@ def test_names_of_images_and_an_option_reach_the_deployments(tmp_path: Path) -> 
     theirs = images.pop("kube-scheduler")
     assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v1\.[0-9.]+", theirs)
     assert images == {"webhook": ours, "extender": ours}
-    assert containers["webhook"]["args"][-1] == "--runtime-class=nvidia"
+    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
+    assert agent["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
 
 
 def asked_for(made: list[Object]) -> set[str]:
