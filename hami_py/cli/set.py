@@ -40,7 +40,8 @@ def set_(
     has been released.
 
     With --pod, the node agent of the pod's node decides whether the limits fit. The command waits
-    for its decision, half a minute at most.
+    for its decision, half a minute at most. `--gpucores none` is then the whole time of the card,
+    and the cards, the priority and the share mode stay.
     """
     if (name is None) == (pod is None):
         raise click.UsageError("Give either a slice or --pod.")

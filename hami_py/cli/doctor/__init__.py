@@ -20,6 +20,8 @@ from hami_py.cli.doctor.checks import Check, checks, checks_of_program
 def doctor(as_json: bool, program: tuple[str, ...]) -> NoReturn:
     """Check this machine, and test a limit on each card and through each symbol lookup.
 
+    It also measures what a context takes, 20 s at most for each card model.
+
     With a PROGRAM: check whether a limit would hold for it. The program is not run.
 
     The exit code is 0 if all checks pass, else 1. A check with a "note" passes; the note describes

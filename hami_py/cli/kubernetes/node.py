@@ -52,7 +52,7 @@ _directory = click.Path(path_type=Path, file_okay=False)
     type=_directory,
     default=Paths.runtime,
     show_default=True,
-    help="For the slots; on tmpfs, at the same path for the kubelet.",
+    help="For the containers' limits; on tmpfs, at the same path for the kubelet.",
 )
 @click.option(
     "--state-directory",
@@ -82,7 +82,7 @@ _directory = click.Path(path_type=Path, file_okay=False)
     "--nvidia-ctk",
     metavar="PROGRAM",
     help="Make NVIDIA's CDI specification with this program of the node's container toolkit, such "
-    "as nvidia-ctk. Default: somebody else makes it.",
+    "as nvidia-ctk: its name or its path on the node. Default: the agent makes none.",
 )
 @click.option(
     "--kill",
@@ -113,8 +113,8 @@ def node(
 ) -> None:
     """Run the node agent until it gets SIGTERM or SIGINT.
 
-    It publishes this node's cards and gives each container with cards its limits. It runs as root,
-    in the PID namespace of the node; deploy/node has its DaemonSet.
+    It publishes this node's cards and sets the limits of each container with cards. It runs as
+    root, in the PID namespace of the node; deploy/node has its DaemonSet.
     """
     check_object_name("--node", name)
     at = parse_listen("--listen", listen)
