@@ -1,4 +1,4 @@
-"""Measures and prints the control plane's numbers of docs/kubernetes-findings.md.
+"""Measures and prints how fast the control plane starts and binds pods, and its memory.
 
     PYTHONPATH=tests python -m cluster.measure
 
