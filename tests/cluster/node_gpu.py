@@ -34,8 +34,10 @@ for word; do
     before=$word
 done
 if [ "$create" ]; then
-    case $(grep -o 'NVIDIA_VISIBLE_DEVICES=[^"]*' "$bundle/config.json") in
-        '' | NVIDIA_VISIBLE_DEVICES=void) ;;
+    devices=$(grep -o 'NVIDIA_VISIBLE_DEVICES=[^"]*' "$bundle/config.json")
+    # hami's containers have it twice, and the last one counts.
+    case ${{devices##*=}} in
+        '' | void) ;;
         *) {inject} "$bundle/config.json" || exit ;;
     esac
 fi
