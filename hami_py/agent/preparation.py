@@ -23,8 +23,7 @@ from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import ParsedContainer, pod_containers, read_pod
 from hami_py.model.pods.wire import CardAllocation, PodName, Size
 from hami_py.node.decision import WAIT, Decision, Hold, Run, decide, whole_cards
-from hami_py.node.devices import DeviceRecord, cards_of
-from hami_py.node.identity import owners
+from hami_py.node.devices import DeviceRecord, cards_of, owners
 from hami_py.node.ledger import Entry
 from hami_py.node.rows import priority_of
 from hami_py.plugin.allocation import answer
@@ -176,12 +175,10 @@ class Preparation:
                     found.append([card.card for card in cards])
                     break
         candidates = [cards for cards in found if len(cards) == size]
-        if len(candidates) != 1:
-            counts = (len(listed), len(found), len(candidates), size)
-            _log.info(
-                "no preference: of %d pods, %d lack devices, and %d of these need %d", *counts
-            )
-        return candidates[0] if len(candidates) == 1 else ()
+        if len(candidates) == 1:
+            return candidates[0]
+        _log.info("no preference: %d pods lack %d devices", len(candidates), size)
+        return ()
 
     def _prepare(self, record: DeviceRecord) -> None:
         """Prepare the container of a record: its entry in the ledger, its slot, its devices."""

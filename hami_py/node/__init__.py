@@ -7,10 +7,9 @@ in files.
 | module | contains |
 |---|---|
 | ``paths`` | the node's directories |
-| ``devices`` | device IDs, and what the kubelet has recorded about a container's devices |
+| ``devices`` | device IDs, and which container they belong to by the kubelet's record |
 | ``nvidia_ctk`` | NVIDIA's CDI specification, made on the node |
 | ``known_cards`` | the cards that were seen on the node |
-| ``identity`` | which container a set of device IDs belongs to |
 | ``decision`` | whether that container may run, and on which amounts |
 | ``resizing`` | whether the limits of a running container may change |
 | ``drift`` | processes on the cards that no allocation explains |

@@ -150,9 +150,17 @@ def write(paths: Paths, slot: str, edits: tuple[str, Edits], binds: Iterable[Bin
         StateError: the specification cannot be written.
     """
     version, of_cards = edits
+    mounts = [
+        {
+            "hostPath": str(bind.source),
+            "containerPath": str(bind.target),
+            "options": ["ro" if bind.read_only else "rw", "nosuid", "nodev", "bind"],
+        }
+        for bind in binds
+    ]
     all_edits = dict[str, Any]()
     _add(all_edits, of_cards)
-    _add(all_edits, {"mounts": [_mount(bind) for bind in binds]})
+    _add(all_edits, {"mounts": mounts})
     others = [each for each in all_edits.get("env", ()) if each.partition("=")[0] not in NO_OTHERS]
     all_edits["env"] = others + [f"{name}={value}" for name, value in NO_OTHERS.items()]
     device = {"name": slot, "containerEdits": all_edits}
@@ -198,15 +206,6 @@ def _path(paths: Paths, slot: str) -> Path:
 
 def _is_ours(name: str) -> bool:
     return name.startswith(_PREFIX) and name.endswith((_SUFFIX, ".new"))
-
-
-def _mount(bind: Bind) -> dict[str, Any]:
-    access = "ro" if bind.read_only else "rw"
-    return {
-        "hostPath": str(bind.source),
-        "containerPath": str(bind.target),
-        "options": [access, "nosuid", "nodev", "bind"],
-    }
 
 
 def _add(to: dict[str, Any], more: Edits | None) -> None:

@@ -12,7 +12,7 @@ new one.
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -72,6 +72,11 @@ class Ledger:
     Args:
         path: the file; its directory must exist.
 
+    Attributes:
+        entries: the entries by the name of their slot.
+        changed: by pod, its assignment since its limits were changed.
+        judged: by pod, the digest of the resize request that was judged last.
+
     Raises:
         DamagedFile: the file is not a ledger of this version, or its checksum is wrong.
         StateError: it cannot be read.
@@ -80,24 +85,9 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
         contents = _read(path)
-        self._entries = {entry.slot: entry for entry in contents.entries}
-        self._changed = contents.changed
-        self._judged = contents.judged
-
-    @property
-    def entries(self) -> Mapping[str, Entry]:
-        """The entries by the name of their slot."""
-        return self._entries
-
-    @property
-    def changed(self) -> Mapping[str, Assignment]:
-        """By pod, its assignment since its limits were changed."""
-        return self._changed
-
-    @property
-    def judged(self) -> Mapping[str, str]:
-        """By pod, the digest of the resize request that was judged last."""
-        return self._judged
+        self.entries: Mapping[str, Entry] = {entry.slot: entry for entry in contents.entries}
+        self.changed: Mapping[str, Assignment] = contents.changed
+        self.judged: Mapping[str, str] = contents.judged
 
     def put(
         self,
@@ -116,9 +106,9 @@ class Ledger:
             StateError: the file cannot be written. Then nothing has changed.
         """
         self._write(
-            {**self._entries, **{entry.slot: entry for entry in entries}},
-            {**self._changed, **(changed or {})},
-            {**self._judged, **(judged or {})},
+            {**self.entries, **{entry.slot: entry for entry in entries}},
+            {**self.changed, **(changed or {})},
+            {**self.judged, **(judged or {})},
         )
 
     def remove(self, pods: Collection[str]) -> None:
@@ -128,20 +118,23 @@ class Ledger:
             StateError: the file cannot be written. Then nothing has changed.
         """
         self._write(
-            {slot: each for slot, each in self._entries.items() if each.pod.uid not in pods},
-            {uid: each for uid, each in self._changed.items() if uid not in pods},
-            {uid: each for uid, each in self._judged.items() if uid not in pods},
+            {slot: each for slot, each in self.entries.items() if each.pod.uid not in pods},
+            {uid: each for uid, each in self.changed.items() if uid not in pods},
+            {uid: each for uid, each in self.judged.items() if uid not in pods},
         )
 
     def _write(
         self, entries: dict[str, Entry], changed: dict[str, Assignment], judged: dict[str, str]
     ) -> None:
-        if (entries, changed, judged) == (self._entries, self._changed, self._judged):
+        if (entries, changed, judged) == (self.entries, self.changed, self.judged):
             return
+        ordered = tuple(sorted(entries.values(), key=lambda entry: entry.slot))
+        body = msgspec.json.encode(_Contents(ordered, changed, judged))
+        header = msgspec.json.encode(_Header(VERSION, hashlib.sha256(body).hexdigest()))
         aside = self._path.with_name(f".{self._path.name}.new")
         try:
             with aside.open("wb") as file:
-                file.write(_encode(entries.values(), changed, judged))
+                file.write(header + b"\n" + body + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self._path)
@@ -149,7 +142,7 @@ class Ledger:
         except OSError as error:
             fix = "free some space, and check that the directory can be written"
             raise StateError(f"ledger {self._path}", error.strerror or str(error), fix) from error
-        self._entries, self._changed, self._judged = entries, changed, judged
+        self.entries, self.changed, self.judged = entries, changed, judged
 
 
 def set_aside(path: Path) -> Path:
@@ -165,15 +158,6 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _encode(
-    entries: Iterable[Entry], changed: dict[str, Assignment], judged: dict[str, str]
-) -> bytes:
-    ordered = tuple(sorted(entries, key=lambda entry: entry.slot))
-    body = msgspec.json.encode(_Contents(ordered, changed, judged))
-    header = _Header(VERSION, hashlib.sha256(body).hexdigest())
-    return msgspec.json.encode(header) + b"\n" + body + b"\n"
 
 
 def _read(path: Path) -> _Contents:

@@ -5,7 +5,7 @@ container's environment, where they cannot change. The row records them, so that
 sets no limit of its own and the page can raise the limit later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from hami_py._native import LimitRow
@@ -24,12 +24,10 @@ UNENFORCED: frozenset[NodeMode] = frozenset({"share", "mig", "mps"})
 _UNTIMED: frozenset[NodeMode] = UNENFORCED.union({"memory", "exclusive"})
 """Modes in which time is not limited."""
 
-_PRIORITIES: Mapping[int, Priority] = {0: "high", 1: "normal"}
-
 
 def priority_of(requested: int | None) -> Priority:
     """The priority that a pod's number means, like HAMi's: 0 is high, 1 normal, others low."""
-    return "normal" if requested is None else _PRIORITIES.get(requested, "low")
+    return "high" if requested == 0 else "normal" if requested in (None, 1) else "low"
 
 
 def limit_rows(

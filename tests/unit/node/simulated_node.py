@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 
 from hami_py.model.pods.wire import Assignment, CardAllocation
 from hami_py.node.decision import BoundPod, Capacity, Decision, Hold, NodeView, Run, decide
-from hami_py.node.devices import DeviceRecord
-from hami_py.node.identity import owners
+from hami_py.node.devices import DeviceRecord, owners
 from histories.kubelet import needs
 from histories.reading import ContainerRequest
 from unit.node.build import Key

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hami_py.node.devices import DeviceRecord, card_of, cards_of, device_ids
-from hami_py.node.identity import owners
+from hami_py.node.devices import DeviceRecord, card_of, cards_of, device_ids, owners
 
 
 def record(pod: str, container: str, *ids: str) -> DeviceRecord:
