@@ -12,7 +12,6 @@ driver has freed the memory of dead processes.
 | ``state`` | what is known of the node |
 | ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
 | ``resize`` | new limits for running pods |
-| ``reporter`` | what the agent writes to the API server |
 | ``publication`` | the annotation and the resources of the node |
 | ``observer`` | processes on the cards that no allocation explains |
 | ``figures`` | what the node reports to Prometheus |

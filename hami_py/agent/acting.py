@@ -17,8 +17,9 @@ from hami_py.agent.node import NodeStore
 from hami_py.agent.observer import Observer
 from hami_py.agent.pods import PodStore
 from hami_py.agent.preparation import Preparation
+from hami_py.agent.publication import publish
 from hami_py.agent.release import release_ended
-from hami_py.agent.reporter import Reporter
+from hami_py.agent.resize import Resizer
 from hami_py.agent.rounds import Rounds
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
@@ -76,7 +77,8 @@ class Acting:
         self._settings, self._events = settings, events
         self._node = Reference("Node", settings.node, settings.node)
         self._state = self._open(cards, pods, node)
-        self._lost = self._add_known_cards()
+        self._answered = {card.uuid for card in cards.all}
+        self._add_known_cards()
         self._made_at = -math.inf
         self._devices = DeviceList()
         self._health = Health(self.wake)
@@ -85,15 +87,25 @@ class Acting:
             slots=settings.slots,
             killed=settings.killed,
         )
-        self._handlers, self._registration = self._plugin()
+        installed = library.install(settings.library, settings.paths.libraries)
+        new = installed if self._state.enforces else None
+        self._handlers = Preparation(settings, self._state, new, events.write)
+        self._registration = Registration(
+            *(settings.paths.device_plugins, settings.pods.profiles[0].gpu),
+            *(self._devices, self._handlers),
+        )
         self._figures = Figures(settings.node, self._state, self._observer)
         self._coordinator = Coordinator(settings.paths.runtime)
-        reporter = Reporter(api, settings, self._state, events)
-        self._reporting = Rounds("report", reporter.steps, settings.period_s)
+        resizer = Resizer(api, settings.pods, self._state, events.write)
+        published = partial(publish, api, self._state, settings.pods.profiles[0])
+        # In a thread of their own, because the API server may be away for minutes.
+        reports = (published, resizer.follow, resizer.publish)
+        self._reporting = Rounds("report", reports, settings.period_s)
         self._observing = Rounds("observe", [self._observer.observe], settings.period_s)
         steps = (
             *(self._coordinator.check, self._follow_health, self._tell_devices),
-            *(self._report_conflict, self._remember_cards, self._make_specifications),
+            *(self._report_conflict, self._report_mode),
+            *(self._remember_cards, self._make_specifications),
             *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
         )
         self._rounds = Rounds("act", steps, settings.period_s, stopping)
@@ -155,19 +167,13 @@ class Acting:
             self._registration.start()
             self._rounds.run()
 
-    def _plugin(self) -> tuple[Preparation, Registration]:
-        paths = self._settings.paths
-        installed = library.install(self._settings.library, paths.libraries)
-        new = installed if self._state.enforces else None
-        handlers = Preparation(self._settings, self._state, new, self._events.write)
-        resource = self._settings.pods.profiles[0].gpu
-        return handlers, Registration(paths.device_plugins, resource, self._devices, handlers)
-
     def _follow_health(self) -> None:
         cards = self._state.cards
         before = cards.unhealthy()
         unhealthy = dict(self._health.unhealthy())
-        for uuid in self._lost - self._observer.used.keys():
+        # Those that have not answered at the start may be unknown to ``Health``.
+        late = {card.uuid for card in cards.all} - self._answered
+        for uuid in late - self._observer.used.keys():
             unhealthy.setdefault(uuid, NOT_LISTED)
         for uuid in self._without_specification():
             unhealthy.setdefault(uuid, self._state.specifications.why_missing())
@@ -179,13 +185,13 @@ class Acting:
         if now != before:
             self._reporting.wake()
 
-    def _add_known_cards(self) -> set[str]:
-        """Add the cards that an earlier agent has seen; those that do not answer now."""
-        cards, earlier = self._state.cards, read_cards(self._settings.paths.cards)
-        lost = {card.uuid for card in earlier} - {card.uuid for card in cards.all}
+    def _add_known_cards(self) -> None:
+        """Add the cards that an earlier agent has seen, and that do not answer now."""
+        cards = read_cards(self._settings.paths.cards)
+        lost = [card for card in cards if card.uuid not in self._answered]
         if lost:
-            cards.add(Inventory(earlier, {}, "", dict.fromkeys(range(len(lost)), NOT_LISTED)))
-        return lost
+            left_out = dict.fromkeys(range(len(lost)), NOT_LISTED)
+            self._state.cards.add(Inventory(tuple(lost), {}, "", left_out))
 
     def _remember_cards(self) -> None:
         write_cards(self._settings.paths.cards, self._state.cards.all)
@@ -220,6 +226,15 @@ class Acting:
         if why is not None:
             message = f"hami's node agent does not register: {why}; remove it from this node"
             self._events.write(Event(self._node, "OtherDevicePlugin", message))
+
+    def _report_mode(self) -> None:
+        """Running containers keep the limits of the mode that they were started in."""
+        mode = self._state.mode()
+        others = {entry.mode for entry in self._state.ledger.entries.values()} - {mode}
+        if others and self._state.node.node is not None:
+            before = ", ".join(sorted(others))
+            text = f"new pods get limits as on nodes of mode {mode}; running ones keep {before}"
+            self._events.write(Event(self._node, "ModeChanged", text))
 
     def _tell_devices(self) -> None:
         """The kubelet fails pods without a healthy device; without a specification they wait."""

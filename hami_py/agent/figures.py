@@ -6,17 +6,16 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from hami_py._native import AccountSnapshot
-from hami_py.agent.observer import Observer
+from hami_py.agent.observer import REPORTS, Observer
 from hami_py.agent.state import NodeState
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
 from hami_py.monitor.figures import PodExcess
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import cards_of
-from hami_py.node.drift import Kind
 from hami_py.node.ledger import Entry
 from hami_py.node.rows import UNENFORCED, share_of
 
@@ -26,17 +25,9 @@ _MIB = 1 << 20
 _PERCENT = 100
 _NS = 1_000_000_000
 
-_KINDS: tuple[Kind, ...] = get_args(Kind)
-
 
 class Figures:
-    """Collects them.
-
-    Args:
-        node: the node's name.
-        state: what is known of the node.
-        observer: has looked at the processes on the cards.
-    """
+    """Collects them, from the state of the node and the last look at the processes on its cards."""
 
     def __init__(self, node: str, state: NodeState, observer: Observer) -> None:
         self._node, self._state, self._observer = node, state, observer
@@ -56,7 +47,7 @@ class Figures:
             self._node,
             tuple(self._cards()),
             tuple(self._containers()),
-            {kind: kinds[kind] for kind in _KINDS},
+            {kind: kinds[kind] for kind in REPORTS},
             waiting,
             registered,
             sum(map(_has_other_devices, list(self._state.ledger.entries.values()))),
@@ -65,8 +56,7 @@ class Figures:
 
     def _excess(self) -> Iterator[PodExcess]:
         for (uid, card), amount in self._observer.beyond.items():
-            pod = self._state.pods.get(uid)
-            if pod is not None:
+            if uid is not None and (pod := self._state.pods.get(uid)) is not None:
                 yield PodExcess(pod.metadata.namespace or "", pod.metadata.name, card, amount)
 
     def note_peaks(self) -> dict[str, AccountSnapshot | None]:

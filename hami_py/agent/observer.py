@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hami_py.agent.pods import reference
 from hami_py.agent.state import NodeState
+from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
@@ -29,7 +30,6 @@ from hami_py.node.drift import (
     Program,
     excess,
     findings,
-    unexplained_bytes,
 )
 from hami_py.node.ledger import Entry
 from hami_py.node.processes import kill_container, mapped_files, pod_of
@@ -79,8 +79,8 @@ class Observer:
 
     Attributes:
         found: the findings of the last look that are reported.
-        used: the bytes in use by card, by NVML.
-        beyond: by pod and card, the bytes beyond the pod's limits.
+        used: the bytes in use by card, by NVML; without the cards that did not answer.
+        beyond: by pod and card, the bytes beyond the pod's limits; None = outside of all pods.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Observer:
     ) -> None:
         self.found: list[Finding] = []
         self.used: dict[str, int] = {}
-        self.beyond: dict[tuple[str, str], int] = {}
+        self.beyond: dict[tuple[str | None, str], int] = {}
         self._state, self._write, self._node, self._changed = state, write, node, changed
         self._slots, self._killed = slots, killed
         self._read_at = time.monotonic()
@@ -108,11 +108,15 @@ class Observer:
         Raises:
             HamiError: NVML fails, and the processes on the cards are unknown.
         """
-        # A session for each look: NVML finds a card again only when no session is open.
-        with session():
-            self._add_cards()
-            self.used = memory_used()
-            processes = card_processes()
+        try:
+            # A session for each look: NVML finds a card again only when no session is open.
+            with session():
+                self._add_cards()
+                self.used = memory_used()
+                processes = card_processes()
+        except HamiError:
+            self.used = {}
+            raise
         self.look(processes)
 
     def _add_cards(self) -> None:
@@ -149,13 +153,16 @@ class Observer:
         reported = {finding.process.pid for finding in now}
         self._known = {each.pid: each for each in observed if each.pid not in reported}
         self._report_excess(excess(observed, entries), entries)
-        self._publish(unexplained_bytes(observed, self.beyond))
 
-    def _report_excess(self, beyond: dict[tuple[str, str], int], entries: list[Entry]) -> None:
+    def _report_excess(
+        self, beyond: dict[tuple[str | None, str], int], entries: list[Entry]
+    ) -> None:
         limited = {entry.pod.uid for entry in entries if entry.mode not in UNENFORCED}
+        foreign: Counter[str] = Counter()
         for key, amount in beyond.items():
             uid, card = key
-            pod = self._state.pods.get(uid)
+            foreign[card] += amount
+            pod = self._state.pods.get(uid) if uid is not None else None
             lasts = min(amount, self.beyond.get(key, 0)) > BEYOND_MIB * _MIB
             if lasts and pod is not None and uid in limited:
                 text = (
@@ -164,6 +171,10 @@ class Observer:
                 )
                 self._write(Event(reference(pod), "ExceedsLimits", text))
         self.beyond = beyond
+        step = _STEP_MIB * _MIB
+        steps = {card: -(-amount // step) * _STEP_MIB for card, amount in foreign.items()}
+        if self._state.cards.set_foreign(steps):
+            self._changed()
 
     def _report(self, finding: Finding) -> None:
         process = finding.process
@@ -177,13 +188,6 @@ class Observer:
         if finding.kind in self._killed and process.pod is not None and is_same:
             _log.warning("killed the container of %s", what)
             kill_container(process.pid, process.pod)
-
-    def _publish(self, beyond: dict[str, int]) -> None:
-        steps = {
-            uuid: -(-amount // (_STEP_MIB * _MIB)) * _STEP_MIB for uuid, amount in beyond.items()
-        }
-        if self._state.cards.set_foreign({uuid: mib for uuid, mib in steps.items() if mib}):
-            self._changed()
 
 
 def _observed(process: CardProcess, before: Observed | None, device: int) -> Observed | None:

@@ -33,25 +33,19 @@ def publish(api: ApiServer, state: NodeState, profile: NameProfile) -> None:
     if node is None or not state.pods.is_listed:
         return
     path = f"/api/v1/nodes/{node.name}"
-    cards, amounts = state.published_cards(), _resources(state, profile)
+    cards = state.published_cards()
     text = encode_cards(cards)
     if node.annotations.get(CARDS) != text:
         patch_metadata(api, path, annotations={CARDS: text}, deadline_s=_DEADLINE_S)
         _log.info("published %d cards", len(cards))
+    # Of the healthy cards, but never less than what is allocated: a kubelet that restarts would
+    # otherwise refuse pods that run.
+    healthy = [card for card in cards if card.healthy]
+    pods = state.view().pods.values()
+    peaks = [peak(bound.assignment.containers, bound.kinds, None) for bound in pods]
+    memory_mib = max(sum(card.memory_mib for card in healthy), sum(each[0] for each in peaks))
+    cores = max(sum(card.cores for card in healthy), sum(each[1] for each in peaks))
+    amounts = {profile.memory: memory_mib // profile.memory_unit_mib, profile.cores: cores}
     if not node.shows(amounts):
         patch_status(api, path, amounts, deadline_s=_DEADLINE_S)
         _log.info("published %s", ", ".join(f"{name} {n}" for name, n in amounts.items()))
-
-
-def _resources(state: NodeState, profile: NameProfile) -> dict[str, int]:
-    """The amounts of the node's extended resources.
-
-    They are those of the healthy cards, but never less than what is allocated: a kubelet that
-    restarts would otherwise refuse pods that run.
-    """
-    healthy = [card for card in state.cards.all if card.healthy]
-    pods = state.view().pods.values()
-    allocated = [peak(bound.assignment.containers, bound.kinds, None) for bound in pods]
-    memory_mib = max(sum(card.memory_mib for card in healthy), sum(each[0] for each in allocated))
-    cores = max(sum(card.cores for card in healthy), sum(each[1] for each in allocated))
-    return {profile.memory: memory_mib // profile.memory_unit_mib, profile.cores: cores}

@@ -9,20 +9,24 @@ which request was judged.
 from __future__ import annotations
 
 import hashlib
+import logging
+from collections.abc import Callable
 
 import msgspec
 
 from hami_py.agent.pods import NodePod, assigned, reference
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.kube import ApiServer, Event, list_objects
-from hami_py.model.pods import PodSettings, objects, read_quota
-from hami_py.model.pods.annotations import LABELS, RESIZE
+from hami_py.kube import ApiServer, Event, list_objects, patch_metadata
+from hami_py.model.pods import PodSettings, encode_assignment, objects, read_quota
+from hami_py.model.pods.annotations import ASSIGNMENT, LABELS, RESIZE
 from hami_py.model.pods.resize import decode_resize, resized
 from hami_py.model.pods.wire import Assignment, CardAllocation, Quota, Resize
 from hami_py.node.resizing import refusal, with_cards
 
 __all__ = ["Resizer"]
+
+_log = logging.getLogger(__name__)
 
 _DEADLINE_S = 10.0
 
@@ -38,23 +42,50 @@ class Resizer:
         api: the API server.
         settings: how pods and quotas are read.
         state: what is known of the node.
+        write: writes an event soon.
     """
 
-    def __init__(self, api: ApiServer, settings: PodSettings, state: NodeState) -> None:
-        self._api, self._settings, self._state = api, settings, state
+    def __init__(
+        self,
+        api: ApiServer,
+        settings: PodSettings,
+        state: NodeState,
+        write: Callable[[Event], None],
+    ) -> None:
+        self._api, self._settings, self._state, self._write = api, settings, state, write
 
-    def requests(self) -> list[NodePod]:
-        """The pods whose request was not judged yet."""
-        judged = self._state.ledger.judged
-        return [
-            pod
-            for pod in self._state.pods.all()
-            if not pod.is_over
-            and (text := pod.annotations.get(RESIZE)) is not None
-            and judged.get(pod.uid) != _digest(text)
-        ]
+    def follow(self) -> None:
+        """Judge the requests that were not judged yet, and tell the result."""
+        for pod in self._state.pods.all():
+            text, judged = pod.annotations.get(RESIZE), self._state.ledger.judged.get(pod.uid)
+            if pod.is_over or text is None or judged == _digest(text):
+                continue
+            try:
+                event = self._judge(pod)
+            except HamiError as error:
+                # It is tried again; those of other pods may succeed now.
+                _log.warning("pod %s: its resize: %s", pod.title, error)
+            else:
+                if event is not None:
+                    self._write(event)
 
-    def judge(self, pod: NodePod) -> Event | None:
+    def publish(self) -> None:
+        """Write the assignments of pods whose limits were changed; the scheduler follows them."""
+        for uid, assignment in list(self._state.ledger.changed.items()):
+            pod = self._state.pods.get(uid)
+            if pod is None or pod.is_over or assigned(pod) == assignment:
+                continue
+            # The annotations hami.io/gpumem… stay: variables refer to them, and the limits pages
+            # have recorded what these say.
+            annotations = {ASSIGNMENT: encode_assignment(assignment)}
+            path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+            try:
+                patch_metadata(self._api, path, annotations=annotations, deadline_s=_DEADLINE_S)
+            except HamiError as error:
+                # Those of other pods may be accepted.
+                _log.warning("pod %s: its assignment: %s", pod.title, error)
+
+    def _judge(self, pod: NodePod) -> Event | None:
         """Judge the request of a pod, and apply it; what to tell, None = its limits are so already.
 
         Raises:
@@ -66,11 +97,10 @@ class Resizer:
             if self._apply(pod, decode_resize(text)):
                 said = "its limits were changed"
                 event = Event(reference(pod), "Resized", said, is_warning=False)
-        except InvalidValue as error:
+        except (InvalidValue, Refused) as error:
             said = f"pod {pod.title}: {error}; write another request"
+            said = said if isinstance(error, InvalidValue) else str(error)
             event = Event(reference(pod), "ResizeRefused", said, repeats=True)
-        except Refused as error:
-            event = Event(reference(pod), "ResizeRefused", str(error), repeats=True)
         with self._state.lock:
             self._state.ledger.put(judged={pod.uid: _digest(text)})
         return event

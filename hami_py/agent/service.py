@@ -35,12 +35,7 @@ _RETRY_S = 5.0
 
 
 class Agent:
-    """The node agent.
-
-    Args:
-        api: the API server.
-        settings: how the agent runs.
-    """
+    """The node agent."""
 
     def __init__(self, api: ApiServer, settings: AgentSettings) -> None:
         self._api, self._settings = api, settings

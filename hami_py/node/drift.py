@@ -7,6 +7,7 @@ or it avoids the library. A process in the account has mapped the limits page of
 not, a mount has covered the page, and the library has read another page.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -100,29 +101,17 @@ def findings(
     return found
 
 
-def excess(observed: Iterable[Observed], entries: Iterable[Entry]) -> dict[tuple[str, str], int]:
-    """By pod and card, the bytes that its processes hold beyond its containers' limits."""
-    beyond: dict[tuple[str, str], int] = {}
+def excess(
+    observed: Iterable[Observed], entries: Iterable[Entry]
+) -> dict[tuple[str | None, str], int]:
+    """By pod and card, the bytes that its processes hold beyond its containers' limits.
+
+    Processes outside of all pods count as those of a pod None, which has no limits.
+    """
+    beyond: Counter[tuple[str | None, str]] = Counter()
     for process in observed:
-        if process.pod is not None:
-            key = (process.pod, process.card)
-            beyond[key] = beyond.get(key, 0) + process.memory
+        beyond[(process.pod, process.card)] += process.memory
     for entry in entries:
         for card in entry.cards:
-            key = (entry.pod.uid, card.card)
-            if key in beyond:
-                beyond[key] -= card.memory_mib << 20
-    return {key: amount for key, amount in beyond.items() if amount > 0}
-
-
-def unexplained_bytes(
-    observed: Iterable[Observed], beyond: Mapping[tuple[str, str], int]
-) -> dict[str, int]:
-    """By card, the bytes that no limit covers: of processes outside of pods, and ``beyond``."""
-    found: dict[str, int] = {}
-    for process in observed:
-        if process.pod is None:
-            found[process.card] = found.get(process.card, 0) + process.memory
-    for (_, card), amount in beyond.items():
-        found[card] = found.get(card, 0) + amount
-    return found
+            beyond[(entry.pod.uid, card.card)] -= card.memory_mib << 20
+    return dict(+beyond)

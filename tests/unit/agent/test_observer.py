@@ -9,6 +9,7 @@ import pytest
 
 from hami_py.agent import observer
 from hami_py.agent.observer import Observer
+from hami_py.errors import DriverError
 from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.processes import CardProcess
 from hami_py.kube import Event, Reference
@@ -135,3 +136,23 @@ def test_a_card_that_answers_late_is_published(
     assert len(changes) == 1
     assert [card.uuid for card in node.cards.all] == ["A", "B"]
     assert node.cards.are_complete
+
+
+def test_a_card_is_not_taken_to_answer_while_nvml_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = state(settings(tmp_path), "A")
+    monkeypatch.setattr(observer, "session", nullcontext)
+    monkeypatch.setattr(observer, "memory_used", lambda: {"A": 1 << 30})
+    monkeypatch.setattr(observer, "card_processes", list)
+    seen = Observer(node, print, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    seen.observe()
+    assert seen.used == {"A": 1 << 30}
+
+    def fails() -> None:
+        raise DriverError("NVML", "GPU is lost", "check `nvidia-smi`")
+
+    monkeypatch.setattr(observer, "memory_used", fails)
+    with pytest.raises(DriverError):
+        seen.observe()
+    assert seen.used == {}

@@ -13,6 +13,7 @@ from hami_py.agent import resize
 from hami_py.agent.resize import Resizer
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
+from hami_py.kube import Event
 from hami_py.model.pods import PodSettings
 from hami_py.model.pods.wire import CardAllocation, PodName
 from hami_py.node.ledger import Entry
@@ -59,9 +60,9 @@ def request(node: NodeState, wanted: CardAllocation) -> None:
 def judge(node: NodeState) -> list[str]:
     """One round; what is told about each request."""
     api: Any = None
-    resizer = Resizer(api, PodSettings(), node)
-    told = [resizer.judge(each) for each in resizer.requests()]
-    return [f"{each.reason}: {each.message}" for each in told if each is not None]
+    told: list[Event] = []
+    Resizer(api, PodSettings(), node, told.append).follow()
+    return [f"{each.reason}: {each.message}" for each in told]
 
 
 def refused(node: NodeState) -> str:

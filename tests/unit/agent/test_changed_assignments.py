@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hami_py.agent import reporter
-from hami_py.agent.reporter import Reporter
+from hami_py.agent import resize
+from hami_py.agent.resize import Resizer
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
 from hami_py.model.pods import encode_assignment
@@ -25,9 +25,9 @@ def node(tmp_path: Path) -> NodeState:
 
 @pytest.fixture
 def publish(tmp_path: Path, node: NodeState) -> Any:
-    """One round of the reporter."""
+    """One round."""
     nothing: Any = None
-    return Reporter(nothing, settings(tmp_path), node, nothing).publish_assignments
+    return Resizer(nothing, settings(tmp_path).pods, node, nothing).publish
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def patch(*_: object, annotations: dict[str, str], **__: object) -> None:
         found.append(annotations[ASSIGNMENT])
 
-    monkeypatch.setattr(reporter, "patch_metadata", patch)
+    monkeypatch.setattr(resize, "patch_metadata", patch)
     return found
 
 
@@ -59,7 +59,7 @@ def test_a_pod_whose_assignment_is_refused_does_not_stop_the_others(
             raise StateError("pod a", "metadata.annotations: Too long", "shorten them")
         written.append(path.rpartition("/")[2])
 
-    monkeypatch.setattr(reporter, "patch_metadata", patch)
+    monkeypatch.setattr(resize, "patch_metadata", patch)
     publish()
     assert written == ["b", "c"]
 
