@@ -188,6 +188,24 @@ def test_a_container_that_requests_no_card_names_none(cluster: ControlPlane, pod
         assert "has NVIDIA_VISIBLE_DEVICES and requests no card" in why
 
 
+def mounting(path: str, limits: dict[str, int] | None = None) -> Object:
+    mounts = [{"name": "null", "mountPath": path}]
+    container = objects.container("main", limits, volumeMounts=mounts)
+    volumes = [{"name": "null", "hostPath": {"path": "/dev/null", "type": "CharDevice"}}]
+    return objects.pod("mounts", containers=[container], volumes=volumes)
+
+
+def test_a_container_that_requests_no_card_names_none_by_a_mount(cluster: ControlPlane) -> None:
+    create = partial(cluster.api.create, f"{PODS}?dryRun=All")
+    for path in ("/var/run/nvidia-container-devices/all", "/var//run/nvidia-container-devices/0"):
+        why = refusal(partial(create, mounting(path)))
+        assert why is not None
+        assert "has a mount in nvidia-container-devices and requests no card" in why
+        # The webhook refuses this one.
+        create(mounting(path, {"nvidia.com/gpu": 1}))
+    create(mounting("/var/run/null"))
+
+
 @pytest.mark.parametrize("value", ["", "none", "void"])
 def test_a_container_may_say_that_it_wants_no_card(cluster: ControlPlane, value: str) -> None:
     cluster.api.create(f"{PODS}?dryRun=All", naming(value))

@@ -122,6 +122,21 @@ def test_it_is_refused_in_every_kind_of_container(written: Manifest) -> None:
     assert pods.judge_ephemeral(pod(container(), ephemeralContainers=[debug])) == ()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/var/run/nvidia-container-devices",
+        "/var/run/nvidia-container-devices/all",
+        "/var//run/./nvidia-container-devices/GPU-1",
+        "var/run/nvidia-container-devices/cdi/runtime.nvidia.com/gpu/0",
+    ],
+)
+def test_no_mount_names_a_card_for_nvidias_container_toolkit(path: str) -> None:
+    around = {"volumes": [{"name": "v", "hostPath": {"path": "/dev/null", "type": "CharDevice"}}]}
+    finding = refusal(found(mount(path), around), "spec.containers[0]", mount(path))
+    assert "NVIDIA's container toolkit may add the card" in finding.fix
+
+
 @pytest.mark.parametrize("volume", VOLUMES, ids=", ".join)
 def test_no_volume_of_any_type_covers_the_slot(volume: Manifest) -> None:
     around = {"volumes": [{"name": "v", **volume}]}
@@ -230,6 +245,8 @@ LOOKALIKES = [
     "/proc/selfish/root",
     "/srv/proc/self/root",
     "/dev/termination-log",
+    "/var/run",
+    "/var/run/nvidia",
 ]
 
 HARMLESS: list[tuple[Manifest, Manifest]] = [

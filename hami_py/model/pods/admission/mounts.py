@@ -41,6 +41,10 @@ _IN_PROCESS = re.compile(r"/proc/([0-9]+|self|thread-self)(/.*)?", re.DOTALL)
 _PROCESS_LINK = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(root|cwd|fd)(/.*)?", re.DOTALL)
 """The links of a process (proc_pid_root(5)), whose targets are unknown here."""
 
+_NVIDIA_DEVICES = "/var/run/nvidia-container-devices"
+"""A mount of /dev/null below it requests the card of its name, if NVIDIA's container toolkit has
+``accept-nvidia-visible-devices-as-volume-mounts``. It precedes ``NVIDIA_VISIBLE_DEVICES``."""
+
 _MAX_PATH = 4096
 """PATH_MAX of Linux, including the zero at its end: a path of so many bytes cannot be opened."""
 
@@ -110,6 +114,8 @@ class Mounts:
                     f"{each}, which limits the container, is mounted inside it, and the container "
                     "may fail to start; choose another path, or a directory inside it"
                 )
+        if path.startswith(_NVIDIA_DEVICES):
+            return "NVIDIA's container toolkit may add the card that it names; choose another path"
         if _IN_PROCESS.fullmatch(path):
             return "a link of a process may lead to the limits; choose a path outside of /proc"
         if ".." in written.split("/"):
