@@ -152,11 +152,9 @@ class Observer:
         # What is mapped may change, and is read again of those that are reported.
         reported = {finding.process.pid for finding in now}
         self._known = {each.pid: each for each in observed if each.pid not in reported}
-        self._report_excess(excess(observed, entries), entries)
+        self._note_excess(excess(observed, entries), entries)
 
-    def _report_excess(
-        self, beyond: dict[tuple[str | None, str], int], entries: list[Entry]
-    ) -> None:
+    def _note_excess(self, beyond: dict[tuple[str | None, str], int], entries: list[Entry]) -> None:
         limited = {entry.pod.uid for entry in entries if entry.mode not in UNENFORCED}
         foreign: Counter[str] = Counter()
         for key, amount in beyond.items():
