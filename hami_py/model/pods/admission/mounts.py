@@ -114,12 +114,22 @@ class Mounts:
                     f"{each}, which limits the container, is mounted inside it, and the container "
                     "may fail to start; choose another path, or a directory inside it"
                 )
-        if path.startswith(_NVIDIA_DEVICES):
-            return "NVIDIA's container toolkit may add the card that it names; choose another path"
-        if _IN_PROCESS.fullmatch(path):
-            return "a link of a process may lead to the limits; choose a path outside of /proc"
-        if ".." in written.split("/"):
-            return "runtimes differ in where .. leads behind a symbolic link; write it without"
+        for is_so, problem in (
+            (
+                path.startswith(_NVIDIA_DEVICES),
+                "NVIDIA's container toolkit may add the card that it names; choose another path",
+            ),
+            (
+                _IN_PROCESS.fullmatch(path),
+                "a link of a process may lead to the limits; choose a path outside of /proc",
+            ),
+            (
+                ".." in written.split("/"),
+                "runtimes differ in where .. leads behind a symbolic link; write it without",
+            ),
+        ):
+            if is_so:
+                return problem
         return None
 
     def _host_path_problem(self, mount: VolumeMount, host_path: str) -> str | None:
