@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hami_py.agent.pods import reference
 from hami_py.agent.state import NodeState
-from hami_py.errors import HamiError
+from hami_py.errors import DamagedFile, HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
@@ -26,12 +26,14 @@ from hami_py.node.drift import (
     BEYOND_MIB,
     Finding,
     Kind,
+    MemberKey,
     Observed,
     Program,
     excess,
     findings,
 )
 from hami_py.node.ledger import Entry
+from hami_py.node.library import format_of
 from hami_py.node.processes import kill_container, mapped_files, pod_of
 from hami_py.node.rows import UNENFORCED
 
@@ -138,10 +140,9 @@ class Observer:
         for entry in entries:
             # If the webhook mounts the library, there is no account.
             if entry.library and entry.pod.uid in on_cards:
-                use = self._state.use(entry.slot)
-                # A program could truncate its account so that others need not be in it.
-                listed = use.processes if use is not None else ()
-                members[entry.slot] = {(each.pid, each.pid_namespace) for each in listed}
+                listed = self._members(entry)
+                if listed is not None:
+                    members[entry.slot] = listed
                 pages[entry.slot] = self._state.slots.page_inode(entry.slot)
         now = findings(observed, entries, members, pages)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
@@ -153,6 +154,20 @@ class Observer:
         reported = {finding.process.pid for finding in now}
         self._known = {each.pid: each for each in observed if each.pid not in reported}
         self._note_excess(excess(observed, entries), entries)
+
+    def _members(self, entry: Entry) -> set[MemberKey] | None:
+        """The processes in a container's account; None = this agent cannot read it."""
+        use = self._state.use(entry.slot)
+        try:
+            # Files of an unknown format look damaged.
+            format_of(Path(entry.library))
+            use = use or self._state.slots.use(entry.slot)
+        except DamagedFile:
+            # A program could truncate its account so that others need not be in it.
+            return set()
+        except (HamiError, OSError):
+            return None
+        return {(each.pid, each.pid_namespace) for each in use.processes}
 
     def _note_excess(self, beyond: dict[tuple[str | None, str], int], entries: list[Entry]) -> None:
         limited = {entry.pod.uid for entry in entries if entry.mode not in UNENFORCED}

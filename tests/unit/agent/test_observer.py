@@ -6,7 +6,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from hami_py._native import FORMATS
 from hami_py.agent import observer
 from hami_py.agent.observer import Observer
 from hami_py.errors import DriverError
@@ -39,6 +41,35 @@ def test_a_damaged_account_hides_no_program(
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
+
+
+@pytest.mark.parametrize("library", [LIBRARY, LIBRARY.replace(f"/{FORMATS[-1]}-", "/99-")])
+def test_a_container_is_not_killed_because_the_agent_cannot_read_its_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    """For lack of descriptors, for example, or in an older agent than that of its start."""
+    of = settings(tmp_path)
+    node = state(of, "A")
+    node.pods.changed(pod("p", {"main": on("A")}))
+    name, cards = PodName("p", "default", "p"), (on("A"),)
+    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
+    node.prepare(entry)
+    node.ledger.put(replace(entry, library=library))
+    account = of.paths.slots / "p" / "account"
+    if library == LIBRARY:
+        account.unlink()
+        # The error of the system is ELOOP, for every user.
+        account.symlink_to(account)
+    else:
+        account.write_bytes(b"of a later format".ljust(account.stat().st_size, b"\0"))
+    ended: list[tuple[int, str]] = []
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))
+    about = Reference("Node", "n1", "n1")
+    seen = Observer(node, print, about, lambda: None, slots=10, killed=("bypass",))
+    for _ in range(2):
+        seen.look([CardProcess("A", os.getpid(), 1 << 20)])
+    assert (ended, seen.found) == ([], [])
 
 
 EXECUTES = """
