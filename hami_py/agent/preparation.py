@@ -102,6 +102,7 @@ class Preparation:
                 self._prepare(record)
             except HamiError as error:
                 # The one that starts may be another one. Without a device, this one cannot start.
+                self._tell(record, error)
                 errors.append(error)
             else:
                 self._waiting.discard((record.pod_uid, record.container))
@@ -190,20 +191,20 @@ class Preparation:
                 return
         pod = state.pods.wait(record.pod_uid, self._settings.assignment_s)
         if pod is None:
-            mirror = state.pods.mirror(record.pod_uid)
-            if mirror is not None:
-                raise self._wait(mirror, record.container, _STATIC)
+            pod = state.pods.mirror(record.pod_uid)
+        if pod is None:
             why = "the API server has not reported it to the node agent"
             raise NotYet(f"pod {record.pod_uid}", why, WAIT)
         with state.lock:
-            decision = self._decide(record, pod)
+            is_static = pod.uid != record.pod_uid
+            decision = _STATIC if is_static else self._decide(record, pod)
             if isinstance(decision, Run):
                 entry = self._entry(record, pod, decision.cards)
                 # First the ledger: a slot without an entry would be removed.
                 state.ledger.put(entry)
                 self._create(entry)
                 return
-        raise self._wait(pod, record.container, decision)
+        raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
 
     def _create(self, entry: Entry) -> None:
         self._state.prepare(entry)
@@ -212,13 +213,16 @@ class Preparation:
             rows = [LimitRow(card.card, card.memory_mib << 20) for card in entry.cards]
             self._state.slots.ensure(entry.slot, rows, FORMATS[-1])
 
-    def _wait(self, pod: NodePod, container: str, hold: Hold) -> NotYet:
-        """Tell why a container waits; the error for the kubelet."""
-        self._waiting.add((pod.uid, container))
-        message = f"container {container} waits: {hold.reason}; {hold.fix}"
-        topic = f"container {container}; {hold.fix}"
-        self._write(Event(reference(pod), "WaitingForCard", message, topic=topic))
-        return NotYet(f"{pod.title} container {container}", hold.reason, hold.fix)
+    def _tell(self, record: DeviceRecord, error: HamiError) -> None:
+        """Tell why a container waits. Without the pod's name there can be no event."""
+        pods = self._state.pods
+        pod = pods.get(record.pod_uid) or pods.mirror(record.pod_uid)
+        if pod is not None:
+            self._waiting.add((pod.uid, record.container))
+            why = error.why if isinstance(error, NotYet) else f"{error.what}: {error.why}"
+            message = f"container {record.container} waits: {why}; {error.fix}"
+            topic = f"container {record.container}; {error.fix}"
+            self._write(Event(reference(pod), "WaitingForCard", message, topic=topic))
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()

@@ -105,7 +105,7 @@ def test_containers_of_one_pod_with_the_same_devices_get_their_own_cards(
 
 
 def test_a_container_waits_while_its_card_has_no_specification(
-    node: NodeState, start: Start, tmp_path: Path
+    node: NodeState, start: Start, tmp_path: Path, prepared: Preparation, events: list[Event]
 ) -> None:
     written = tmp_path / "cdi" / "nvidia.json"
     content = written.read_text()
@@ -115,8 +115,13 @@ def test_a_container_waits_while_its_card_has_no_specification(
         StateError, match=r"no CDI specification in .*; run on the node: nvidia-ctk"
     ):
         start(record("p", "main", "A::0"))
+    ((reason, message),) = [(event.reason, event.message) for event in events]
+    assert reason == "WaitingForCard"
+    assert message.startswith("container main waits: card A: no CDI specification in ")
+    assert prepared.waiting == 1
     written.write_text(content)
     start(record("p", "main", "A::0"))
+    assert prepared.waiting == 0
     assert "CARD=A" in device(node, "p-main", tmp_path)["env"]
 
 
