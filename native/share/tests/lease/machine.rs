@@ -1,0 +1,507 @@
+//! The machine: a card, its processes, and the coordinator, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use hami_share::{Mode, Regime};
+
+use crate::engine::{Ended, Engine};
+use crate::leases::{Grant, Leases, Permission, Seen};
+use crate::pace::Pace;
+use crate::program::{Action, Program, Thread};
+use crate::{MS, Prng, S, Timing, US};
+
+const WAKE_NS: u64 = 60 * US;
+const METER_NS: u64 = 50 * US;
+const LAUNCH_NS: u64 = 3 * US;
+/// The queue of a program without a limit.
+const QUEUE: u64 = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Engine,
+    Host(usize, usize),
+    Meter(usize),
+    Stall(usize),
+    Coordinate,
+    Tick,
+    Stop(usize),
+    Continue(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Host {
+    Runs,
+    /// A launch waits.
+    Waits,
+    /// For its own work.
+    Synchronizes,
+    Sleeps,
+    Ended,
+}
+
+/// False reports of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lie {
+    #[default]
+    None,
+    Runs,
+    Waits,
+    Toggles,
+    Stalled,
+    RunsAndWaits,
+}
+
+#[derive(Debug)]
+pub struct HostThread {
+    pub thread: Thread,
+    host: Host,
+    action: Option<Action>,
+    waits_since: u64,
+    streams: usize,
+    pub launched: u64,
+}
+
+#[derive(Debug)]
+pub struct Process {
+    pub slice: usize,
+    pub threads: Vec<HostThread>,
+    pace: Pace,
+    /// Unfinished kernels by stream, with whether an event is behind each.
+    queued: BTreeMap<usize, VecDeque<bool>>,
+    seen_ends: Vec<(Ended, bool, bool)>,
+    reported: Seen,
+    unblocked: u64,
+    pub lie: Lie,
+    stopped: bool,
+    missed: Vec<Event>,
+    began_at: BTreeMap<usize, u64>,
+}
+
+pub struct Machine {
+    pub now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    engine: Engine,
+    engine_at: u64,
+    pub processes: Vec<Process>,
+    regimes: Vec<Regime>,
+    grants: Vec<Grant>,
+    leases: Leases,
+    coordinate_at: u64,
+    timing: Timing,
+    prng: Prng,
+    pub seconds: Vec<Vec<u64>>,
+    pub native: bool,
+    starts: Vec<u64>,
+}
+
+impl Machine {
+    pub fn new(timing: Timing, native: bool) -> Self {
+        let mut machine = Self {
+            now: 0,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            engine: Engine::default(),
+            engine_at: u64::MAX,
+            processes: Vec::new(),
+            regimes: Vec::new(),
+            grants: Vec::new(),
+            leases: Leases::new(timing),
+            coordinate_at: u64::MAX,
+            timing,
+            prng: Prng(1),
+            seconds: Vec::new(),
+            native,
+            starts: Vec::new(),
+        };
+        machine.push(S, Event::Tick);
+        machine
+    }
+
+    pub fn slice(&mut self, regime: Regime) -> usize {
+        self.regimes.push(regime);
+        let mut grant = Grant::default();
+        if (1..100).contains(&regime.share) {
+            grant.permission = Permission::None;
+            grant.depth = self.timing.depth;
+        }
+        self.grants.push(grant);
+        self.regimes.len() - 1
+    }
+
+    pub fn process(&mut self, slice: usize, programs: &[Program], start: u64) -> usize {
+        let p = self.processes.len();
+        let threads = programs.iter().enumerate().map(|(t, program)| HostThread {
+            thread: Thread::new(program.clone(), (p * 64 + t + 1) as u64),
+            host: Host::Runs,
+            action: None,
+            waits_since: 0,
+            streams: t * 1_000,
+            launched: 0,
+        });
+        let threads: Vec<HostThread> = threads.collect();
+        for t in 0..threads.len() {
+            self.push(start, Event::Host(p, t));
+        }
+        self.starts.push(start);
+        self.processes.push(Process {
+            slice,
+            threads,
+            pace: Pace::new(),
+            queued: BTreeMap::new(),
+            seen_ends: Vec::new(),
+            reported: Seen::default(),
+            unblocked: 0,
+            lie: Lie::None,
+            stopped: false,
+            missed: Vec::new(),
+            began_at: BTreeMap::new(),
+        });
+        p
+    }
+
+    /// Stops a process for `stop` of each `period`.
+    pub fn stop_and_continue(&mut self, p: usize, stop: u64, period: u64, until: u64) {
+        let mut at = period;
+        while at < until {
+            self.push(at, Event::Stop(p));
+            self.push(at + stop, Event::Continue(p));
+            at += period;
+        }
+    }
+
+    pub fn work(&self, p: usize) -> u64 {
+        *self.engine.work.get(&p).unwrap_or(&0)
+    }
+
+    pub fn run(&mut self, until: u64) {
+        self.wake(self.now);
+        while self.events.peek().is_some_and(|next| next.0.0 <= until)
+            && let Some(Reverse((time, _, event))) = self.events.pop()
+        {
+            self.now = time;
+            self.handle(event);
+        }
+        self.now = until;
+        self.advance();
+    }
+
+    fn push(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, event)));
+    }
+
+    fn late(&mut self, ns: u64) -> u64 {
+        self.now + ns / 2 + self.prng.below(ns)
+    }
+
+    fn handle(&mut self, event: Event) {
+        let process = match event {
+            Event::Host(p, _) | Event::Meter(p) | Event::Stall(p) => Some(p),
+            _ => None,
+        };
+        if let Some(p) = process
+            && self.processes[p].stopped
+        {
+            self.processes[p].missed.push(event);
+            return;
+        }
+        match event {
+            Event::Engine if self.engine_at == self.now => self.advance(),
+            Event::Host(p, t) => self.host(p, t),
+            Event::Meter(p) => self.meter(p),
+            Event::Stall(p) => self.stall(p),
+            Event::Coordinate if self.coordinate_at == self.now => self.coordinate(),
+            // Its time has been set anew.
+            Event::Engine | Event::Coordinate => {}
+            Event::Tick => {
+                self.advance();
+                self.seconds.push((0..self.processes.len()).map(|p| self.work(p)).collect());
+                self.push(self.now + S, Event::Tick);
+            }
+            Event::Stop(p) => self.processes[p].stopped = true,
+            Event::Continue(p) => {
+                self.processes[p].stopped = false;
+                for event in std::mem::take(&mut self.processes[p].missed) {
+                    self.push(self.now, event);
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self) {
+        for end in self.engine.advance(self.now) {
+            let it = &mut self.processes[end.context];
+            let queue = it.queued.get_mut(&end.stream).expect("it was launched");
+            let marked = queue.pop_front().expect("it was launched");
+            let empty = queue.is_empty();
+            let began = *it.began_at.entry(end.stream).or_insert(end.began);
+            if marked || empty {
+                it.began_at.remove(&end.stream);
+                it.seen_ends.push((Ended { began, ..end }, marked, empty));
+                let at = self.late(METER_NS);
+                self.push(at, Event::Meter(end.context));
+            }
+            let p = end.context;
+            for t in 0..self.processes[p].threads.len() {
+                let it = &self.processes[p];
+                if it.threads[t].host == Host::Synchronizes && self.is_done(p, t) {
+                    self.push(self.now + 5 * US, Event::Host(p, t));
+                }
+            }
+            if self.native {
+                for t in 0..self.processes[p].threads.len() {
+                    if self.processes[p].threads[t].host == Host::Waits {
+                        self.push(self.now, Event::Host(p, t));
+                    }
+                }
+            }
+        }
+        let next = self.engine.next_change();
+        if next < u64::MAX && next != self.engine_at {
+            self.push(next, Event::Engine);
+        }
+        self.engine_at = next;
+    }
+
+    fn is_done(&self, p: usize, t: usize) -> bool {
+        let it = &self.processes[p];
+        let base = it.threads[t].streams;
+        it.queued.range(base..base + 1_000).all(|(_, queue)| queue.is_empty())
+    }
+
+    fn hard(&self, slice: usize) -> Option<u32> {
+        let regime = self.regimes[slice];
+        (regime.mode == Mode::Hard && (1..100).contains(&regime.share)).then_some(regime.share)
+    }
+
+    /// The thread runs until it has to wait.
+    fn host(&mut self, p: usize, t: usize) {
+        self.advance();
+        loop {
+            let now = self.now;
+            let it = &mut self.processes[p].threads[t];
+            let action = match it.action.take() {
+                Some(action) => action,
+                None => it.thread.next(now),
+            };
+            it.host = Host::Runs;
+            match action {
+                Action::End => {
+                    it.host = Host::Ended;
+                    it.action = Some(Action::End);
+                    return;
+                }
+                Action::SleepUntil(time) if time > now => {
+                    it.host = Host::Sleeps;
+                    it.action = Some(Action::SleepUntil(time));
+                    self.push(time, Event::Host(p, t));
+                    return;
+                }
+                Action::SleepUntil(_) => {}
+                Action::Open(meeting) => {
+                    self.engine.open(now, meeting);
+                    self.advance();
+                }
+                Action::Wait => {
+                    if !self.is_done(p, t) {
+                        self.processes[p].threads[t].host = Host::Synchronizes;
+                        self.processes[p].threads[t].action = Some(Action::Wait);
+                        return;
+                    }
+                    self.see(p);
+                }
+                Action::Launch { stream, kernel } => {
+                    let stream = stream + it.streams;
+                    if let Err(again) = self.may_launch(p, stream) {
+                        let it = &mut self.processes[p].threads[t];
+                        if it.host != Host::Waits {
+                            it.waits_since = now;
+                        }
+                        it.host = Host::Waits;
+                        let stream = stream - it.streams;
+                        it.action = Some(Action::Launch { stream, kernel });
+                        if let Some(again) = again {
+                            self.push(again.max(now + US), Event::Host(p, t));
+                        }
+                        self.report(p);
+                        return;
+                    }
+                    let slice = self.processes[p].slice;
+                    let depth = self.grants[slice].depth.max(self.timing.shallow);
+                    let it = &mut self.processes[p];
+                    let was_idle = it.pace.is_idle();
+                    let marked = it.pace.launched(now, stream, depth);
+                    it.threads[t].launched += 1;
+                    it.queued.entry(stream).or_default().push_back(marked);
+                    self.engine.submit(now, p, stream, kernel);
+                    self.advance();
+                    if was_idle {
+                        self.report(p);
+                        let at = self.processes[p].pace.stalls_at(&self.timing);
+                        self.push(at, Event::Stall(p));
+                    }
+                    self.push(now + LAUNCH_NS, Event::Host(p, t));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn may_launch(&mut self, p: usize, stream: usize) -> Result<(), Option<u64>> {
+        if self.native {
+            let queued: usize = self.processes[p].queued.get(&stream).map_or(0, VecDeque::len);
+            return if (queued as u64) < QUEUE { Ok(()) } else { Err(None) };
+        }
+        let slice = self.processes[p].slice;
+        let grant = self.grants[slice];
+        let hard = self.hard(slice);
+        let now = self.now;
+        let queued = self.processes[p].queued.get(&stream).map_or(0, VecDeque::len);
+        let it = &mut self.processes[p];
+        if grant.unblocked.0 != it.unblocked {
+            it.unblocked = grant.unblocked.0;
+            if !grant.unblocked.2 || it.pace.is_idle() {
+                it.pace.unblock(now, grant.unblocked.1);
+            }
+        }
+        if queued as u64 >= QUEUE {
+            return Err(None);
+        }
+        it.pace.may_launch(now, stream, &grant, hard, &self.timing)
+    }
+
+    /// The process sees which of its work has ended.
+    fn see(&mut self, p: usize) {
+        self.advance();
+        let now = self.now;
+        let it = &mut self.processes[p];
+        for (end, marked, empty) in std::mem::take(&mut it.seen_ends) {
+            let empty = empty && it.queued[&end.stream].is_empty();
+            if marked || empty {
+                it.pace.ended(now, end.stream, end.began, end.at, empty);
+            }
+        }
+        self.report(p);
+    }
+
+    fn meter(&mut self, p: usize) {
+        self.see(p);
+        for t in 0..self.processes[p].threads.len() {
+            if self.processes[p].threads[t].host == Host::Waits {
+                self.host(p, t);
+            }
+        }
+        if !self.native && !self.processes[p].pace.is_idle() {
+            let at = self.processes[p].pace.stalls_at(&self.timing);
+            self.push(at, Event::Stall(p));
+        }
+    }
+
+    fn stall(&mut self, p: usize) {
+        if self.native || self.processes[p].pace.stalls_at(&self.timing) != self.now {
+            return;
+        }
+        let now = self.now;
+        self.processes[p].pace.stalled(now);
+        self.report(p);
+        let at = self.processes[p].pace.stalls_at(&self.timing);
+        self.push(at, Event::Stall(p));
+        for t in 0..self.processes[p].threads.len() {
+            if self.processes[p].threads[t].host == Host::Waits {
+                self.host(p, t);
+            }
+        }
+    }
+
+    fn seen(&self, p: usize) -> Seen {
+        let it = &self.processes[p];
+        let waits = it.threads.iter().any(|thread| thread.host == Host::Waits);
+        let seen = Seen { waits, runs: !it.pace.is_idle(), stalled: it.pace.is_stalled() };
+        match it.lie {
+            Lie::None => seen,
+            Lie::Runs => Seen { runs: true, ..seen },
+            Lie::Waits => Seen { waits: true, ..seen },
+            Lie::RunsAndWaits => Seen { runs: true, waits: true, stalled: true },
+            Lie::Stalled => Seen { runs: true, stalled: true, ..seen },
+            Lie::Toggles => {
+                let on = (self.now / (3 * MS)).is_multiple_of(2);
+                Seen { runs: on, waits: !on, stalled: false }
+            }
+        }
+    }
+
+    fn report(&mut self, p: usize) {
+        if self.native {
+            return;
+        }
+        let seen = self.seen(p);
+        let before = self.processes[p].reported;
+        if (seen.waits, seen.runs, seen.stalled) == (before.waits, before.runs, before.stalled) {
+            return;
+        }
+        self.processes[p].reported = seen;
+        let slice = self.processes[p].slice;
+        let held =
+            matches!(self.grants[slice].permission, Permission::Held { until } if self.now < until);
+        let alone = self.grants[slice].permission == Permission::Alone;
+        let news = if held { !seen.runs && !seen.waits } else { true };
+        if news && !(alone && before.runs && !seen.runs) {
+            self.wake(self.now);
+        }
+    }
+
+    fn wake(&mut self, at: u64) {
+        if self.native {
+            return;
+        }
+        let late = at + WAKE_NS / 2 + self.prng.below(WAKE_NS);
+        if late < self.coordinate_at {
+            self.coordinate_at = late;
+            self.push(late, Event::Coordinate);
+        }
+    }
+
+    fn coordinate(&mut self) {
+        self.coordinate_at = u64::MAX;
+        let mut view: Vec<(Regime, Vec<Seen>)> =
+            self.regimes.iter().map(|regime| (*regime, Vec::new())).collect();
+        for p in 0..self.processes.len() {
+            if self.starts[p] <= self.now {
+                let seen = self.seen(p);
+                view[self.processes[p].slice].1.push(seen);
+            }
+        }
+        let (grants, wake_at) = self.leases.step(self.now, &view);
+        for (s, grant) in grants.into_iter().enumerate() {
+            if self.grants[s] == grant {
+                continue;
+            }
+            self.grants[s] = grant;
+            for p in 0..self.processes.len() {
+                if self.processes[p].slice != s {
+                    continue;
+                }
+                for t in 0..self.processes[p].threads.len() {
+                    if self.processes[p].threads[t].host == Host::Waits {
+                        let at = self.late(WAKE_NS);
+                        self.push(at, Event::Host(p, t));
+                    }
+                }
+            }
+        }
+        let at = wake_at.min(self.now + 100 * MS);
+        let late = at.max(self.now + US) + self.prng.below(20 * US);
+        if late < self.coordinate_at {
+            self.coordinate_at = late;
+            self.push(late, Event::Coordinate);
+        }
+    }
+}
+
+impl HostThread {
+    pub fn has_ended(&self) -> bool {
+        self.host == Host::Ended
+    }
+}
