@@ -36,7 +36,7 @@ START_DEADLINE = 10.0
 """Seconds in which a new coordinator must have the lock: usually 20 ms, more on a busy machine."""
 
 END_DEADLINE = 1.0
-"""Seconds in which a coordinator must release the lock after SIGTERM."""
+"""Seconds to wait for the end of a coordinator or of the process that starts it."""
 
 LONGEST_PAUSE = 64.0
 """Seconds between two starts, if the started ones fail."""
@@ -213,9 +213,10 @@ class CoordinatorSupervisor:
                 self._starter = start(self._settings)
 
     def close(self) -> None:
-        """Wait for the starting process, so that no child remains. The coordinator runs on."""
+        """Wait for the starting process, but not for ever. The coordinator runs on."""
         if self._starter is not None:
-            self._starter.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._starter.wait(END_DEADLINE)
         self._forget_starter()
 
     def _forget_starter(self) -> None:

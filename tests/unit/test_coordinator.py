@@ -344,6 +344,18 @@ def test_repeated_failures_increase_the_restart_delay(
     ]
 
 
+def test_a_coordinator_that_does_not_start_does_not_keep_us(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen(HOLD, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as starter:
+        monkeypatch.setattr(coordinator, "start", lambda _settings: starter)
+        monkeypatch.setattr(coordinator, "END_DEADLINE", 0.01)
+        with shared_slice(settings) as directory:
+            supervisor = CoordinatorSupervisor(settings, directory)
+            supervisor.check()
+            supervisor.close()
+
+
 def test_the_supervisor_of_a_removed_slice_does_nothing(settings: Settings) -> None:
     with shared_slice(settings) as directory:
         supervisor = CoordinatorSupervisor(settings, directory)
