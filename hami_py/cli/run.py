@@ -8,13 +8,13 @@ import click
 from hami_py import config
 from hami_py.cli.options import limit_options
 from hami_py.cli.output import report
-from hami_py.errors import CannotRun, HamiError, InvalidValue
+from hami_py.errors import CannotRun, HamiError, InvalidValue, NotLimited
 from hami_py.model import check_name, parse_options
 from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
     Measuring,
-    die_of,
+    end_like,
     joined,
     prepared,
     run_in_foreground,
@@ -131,14 +131,15 @@ def run(
     except CannotRun as error:
         report(error)
         sys.exit(error.status)
+    except NotLimited as error:
+        report(error)
+        ended = OUR_FAILURE
     except HamiError as error:
         report(error)
     # An error after the program's end does not change the exit code.
     if ended is None:
         sys.exit(OUR_FAILURE)
-    if ended < 0:
-        die_of(-ended)
-    sys.exit(ended)
+    end_like(ended)
 
 
 def _report_bypasses(watcher: BypassWatcher, program: int, *, strict: bool) -> None:

@@ -20,7 +20,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 from hami_py.slices.bypass import BypassWatcher
 from hami_py.slices.coordinator import CoordinatorSupervisor, Running, last_error, running
 from hami_py.slices.current import cards, limits, shown, usage
-from hami_py.slices.foreground import die_of, run_in_foreground
+from hami_py.slices.foreground import die_of, end_like, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.measured_cards import as_measured
@@ -52,6 +52,7 @@ __all__ = [
     "compose",
     "create",
     "die_of",
+    "end_like",
     "joined",
     "last_error",
     "limits",

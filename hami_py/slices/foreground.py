@@ -2,22 +2,27 @@
 
 The program stays in our process group, so the terminal treats both as one job. A signal to the
 whole group (Ctrl-C, Ctrl-Z, a new window size, ``kill %1``, ``timeout``) reaches the program
-directly. A signal that a process sends only to us must be passed on. For signals of the terminal
-the kernel sets ``si_code``; to read it, signals are received synchronously and not by handlers. For
-other signals a ``GroupObserver`` shows whether the whole group received them.
+directly. A signal that a process sends only to us must be passed on. A ``GroupObserver`` shows
+whether the whole group received it.
+
+Handlers receive the signals, and no signal is blocked to be waited for. The reason is the driver's
+threads in this process: with driver 580, ``nvmlInit`` loads ``libcuda.so``, which starts a thread
+that blocks no signal. The kernel delivers to that thread what the main thread blocks. SIGCHLD would
+be lost there, and SIGTERM would end us. A handler works in every thread.
 """
 
 import os
 import resource
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 from hami_py.errors import CannotRun, HamiError
-from hami_py.slices.group_signals import GroupObserver
+from hami_py.slices.group_signals import GroupObserver, kill_child
 
 PASSED_ON = frozenset(
     {
@@ -33,9 +38,6 @@ PASSED_ON = frozenset(
     }
 )
 
-_SI_KERNEL = 0x80
-"""``si_code`` of a signal from the kernel, which for these signals means the terminal."""
-
 _TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -44,7 +46,7 @@ def run_in_foreground(
 ) -> int:
     """Run the program to its end.
 
-    On return the signals in ``PASSED_ON`` are still blocked, so that they cannot interrupt the
+    On return the signals in ``PASSED_ON`` have no effect, so that they cannot interrupt the
     clean-up. The caller is expected to exit.
 
     Args:
@@ -60,29 +62,51 @@ def run_in_foreground(
         CannotRun: it cannot be started.
         HamiError: from ``check``.
     """
-    # If the parent ignores SIGCHLD, we inherit that, and then no exit code can be read.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    awaited = PASSED_ON | {signal.SIGCHLD}
-    inherited_mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    received: set[int] = set()
+    wakes, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    # The program must inherit that a signal is ignored, and a handler would end that.
+    ignored = {number for number in PASSED_ON if signal.getsignal(number) == signal.SIG_IGN}
+    _receive({*PASSED_ON, signal.SIGCHLD} - ignored, received)
+    unblocked = {*PASSED_ON, *_TERMINAL_STOPS, signal.SIGCHLD}
+    inherited_mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, unblocked)
     observer = GroupObserver()
     try:
         program = _start(command, environment, inherited_mask)
+        _receive(ignored, received)
         check_at = time.monotonic()
         while True:
             if time.monotonic() >= check_at:
                 check_at = time.monotonic() + _check(check, program)
-            received = signal.sigtimedwait(awaited, max(0.0, check_at - time.monotonic()))
-            if received is not None and received.si_signo in PASSED_ON:
-                if not _program_received(received, observer):
-                    os.kill(program, received.si_signo)
-                continue
-            # SIGCHLD, or the time is over, and another thread may have taken that signal. After a
-            # stop of this process, CPython 3.11 may also return a signal that is none.
-            ended = _exit_code(program)
+            ended = _exit_code(program, received)
             if ended is not None:
                 return ended
+            if select.select([wakes], [], [], max(0.0, check_at - time.monotonic()))[0]:
+                os.read(wakes, 4096)
+            _pass_on(received, program, observer)
     finally:
         observer.close()
+
+
+def _receive(numbers: Iterable[int], received: set[int]) -> None:
+    """Add these signals to ``received`` from now on, whenever they arrive."""
+    for number in numbers:
+        signal.signal(number, lambda number, _frame: received.add(number))
+
+
+def _pass_on(received: set[int], program: int, observer: GroupObserver) -> None:
+    """Pass the received signals on, except those that the whole group has received."""
+    numbers = received & PASSED_ON
+    if not numbers:
+        return
+    received -= numbers
+    by_group = observer.received()
+    # `timeout` signals us alone, and then the group.
+    received -= by_group
+    if by_group:
+        observer.reset()
+    for number in sorted(numbers - by_group):
+        os.kill(program, number)
 
 
 def _check(check: Callable[[int], float], program: int) -> float:
@@ -90,15 +114,29 @@ def _check(check: Callable[[int], float], program: int) -> float:
         return check(program)
     except HamiError:
         # It has not been waited for, so its PID is still its own.
-        os.kill(program, signal.SIGKILL)
-        os.waitpid(program, 0)
+        kill_child(program)
         raise
+
+
+def end_like(ended: int) -> NoReturn:
+    """End as a program did.
+
+    Args:
+        ended: its exit code, or minus the number of the signal that ended it.
+    """
+    if ended < 0:
+        die_of(-ended)
+    # Without destructors: a thread may be in a call of the driver that never returns, with a lock
+    # that the driver's destructors need. What we print is flushed at once.
+    os._exit(ended)
 
 
 def die_of(number: int) -> NoReturn:
     """Die of a signal, as the program did, so that a shell sees the signal and not an exit code."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # None if the parent closed it.
+        if stream is not None:
+            stream.flush()
     # Only the program's core dump is useful. With a limit of 1 byte the kernel writes no core file;
     # if cores are piped to a program, the kernel ignores a limit of 0 and honours 1 (core(5)).
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -130,18 +168,7 @@ def _start(
         raise CannotRun(command[0], reason, fix, status=126) from error
 
 
-def _program_received(received: signal.struct_siginfo, observer: GroupObserver) -> bool:
-    """Whether a signal was sent to the whole group, by the terminal or by a process.
-
-    The exception is a hang-up of the terminal, which only the session's leader receives.
-    """
-    if received.si_code == _SI_KERNEL:
-        observer.reset()
-        return received.si_signo != signal.SIGHUP or os.getsid(0) != os.getpid()
-    return observer.has_received(received.si_signo)
-
-
-def _exit_code(program: int) -> int | None:
+def _exit_code(program: int, received: set[int]) -> int | None:
     """The program's exit code; None if it runs. If the terminal stopped it, we stop too."""
     while True:
         waited, status = os.waitpid(program, os.WNOHANG | os.WUNTRACED)
@@ -151,6 +178,8 @@ def _exit_code(program: int) -> int | None:
             return os.waitstatus_to_exitcode(status)
         if os.WSTOPSIG(status) in _TERMINAL_STOPS:
             _stop_like(os.WSTOPSIG(status))
+            # The terminal's signal to us would stop the program a second time.
+            received.discard(signal.SIGTSTP)
 
 
 def _stop_like(number: int) -> None:
@@ -158,9 +187,6 @@ def _stop_like(number: int) -> None:
 
     The same signal is used, never SIGSTOP: the kernel ignores it if no shell could continue us.
     """
-    # The terminal's signal to us may still be pending, and would stop us a second time.
-    while signal.sigtimedwait({signal.SIGTSTP}, 0):
-        pass
-    inherited_mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    handler = signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    signal.pthread_sigmask(signal.SIG_SETMASK, inherited_mask)
+    signal.signal(number, handler)

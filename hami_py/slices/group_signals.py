@@ -17,24 +17,21 @@ from hami_py.errors import StateError
 DELIVERY_TIME = 0.02
 """Seconds. A sender signals several processes one after the other, and may be interrupted."""
 
+END_DEADLINE = 1.0
+"""Seconds to wait for the end of a killed process, which a driver that fails may keep."""
+
 
 class GroupObserver:
     """A process in our group that exits when we do, however we end."""
 
     def __init__(self) -> None:
-        """Fork the observer; no other threads may run."""
+        """Fork the observer. Other threads may run: the child calls nothing of theirs."""
         self._pid, self._line = _start()
 
-    def has_received(self, number: int) -> bool:
-        """Whether the observer, too, has received the signal that we just received."""
+    def received(self) -> set[int]:
+        """The signals that the group has received since the last ``reset``."""
         time.sleep(DELIVERY_TIME)
-        if not _is_pending(self._pid, number):
-            return False
-        # We may have received it several times, for example once alone and once as a group.
-        while signal.sigtimedwait({number}, 0):
-            pass
-        self.reset()
-        return True
+        return _pending(self._pid)
 
     def reset(self) -> None:
         """Forget the signals so far. Pending signals stay pending, so this replaces the process."""
@@ -44,9 +41,15 @@ class GroupObserver:
     def close(self) -> None:
         """End the observer."""
         os.close(self._line)
-        # SIGKILL, because it may be stopped with the rest of the group.
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        kill_child(self._pid)
+
+
+def kill_child(pid: int) -> None:
+    """Kill a child of ours, also a stopped one, and wait for its end, up to ``END_DEADLINE``."""
+    os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + END_DEADLINE
+    while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _start() -> tuple[int, int]:
@@ -77,10 +80,12 @@ def _stand_by(line: int) -> NoReturn:
         os._exit(0)
 
 
-def _is_pending(pid: int, number: int) -> bool:
+def _pending(pid: int) -> set[int]:
+    """The pending signals of a process; none if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return False
-    pending = status.partition("ShdPnd:")[2].split()
-    return bool(pending) and bool(int(pending[0], 16) >> (number - 1) & 1)
+        return set()
+    words = status.partition("ShdPnd:")[2].split()
+    bits = int(words[0], 16) if words else 0
+    return {number for number in signal.valid_signals() if bits >> (number - 1) & 1}

@@ -7,7 +7,6 @@ only where NVML shows the PIDs of our own PID namespace: on the host, not in a c
 """
 
 import fcntl
-import signal
 import threading
 import time
 from contextlib import suppress
@@ -44,13 +43,8 @@ class Measuring:
         """Start the thread, if it can measure here. Starting it again has no effect."""
         if not self._is_wanted or self._thread is not None or nvml_namespace() is None:
             return
-        # Signals are for the main thread.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
-            self._thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop measuring. Processes that still run keep their last measured memory."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hami_py.slices import group_signals
 from unit import machine
 from unit.machine import DEADLINE
 
@@ -136,10 +137,13 @@ def test_earlier_terminal_signals_do_not_hide_a_sent_signal(runtime: Path) -> No
     """Ctrl-C goes to all; the same signal, sent to us alone afterwards, is passed on."""
     terminal = Terminal(runtime, sys.executable, "-c", COUNTER, "SIGINT")
     terminal.wait_for("up")
+    before = group(terminal.pid)
     terminal.type("\x03")
     terminal.wait_for("SIGINT")
-    # Ours is there when the program's is; taken, when we wait again.
-    until_asleep(terminal.pid)
+    # Ours is handled when another observer has started.
+    until = time.monotonic() + DEADLINE
+    while len(after := group(terminal.pid)) < 3 or set(after) == set(before):
+        assert time.monotonic() < until
     os.kill(terminal.pid, signal.SIGINT)
     terminal.wait_for("SIGINT")
     terminal.type("end\n")
@@ -148,15 +152,61 @@ def test_earlier_terminal_signals_do_not_hide_a_sent_signal(runtime: Path) -> No
     terminal.hang_up()
 
 
-def until_asleep(pid: int) -> None:
-    """Wait until no signal is pending in a process and it sleeps."""
-    until = time.monotonic() + DEADLINE
-    while True:
-        status = Path(f"/proc/{pid}/status").read_text()
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        if int(fields["ShdPnd"], 16) == 0 and fields["State"].startswith("S"):
-            return
-        assert time.monotonic() < until
+BESIDE_A_THREAD = """import os, signal, sys, threading
+from pathlib import Path
+from hami_py.slices import run_in_foreground
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+def check(program):
+    if sys.argv[1] == "CHLD":
+        os.waitid(os.P_PID, program, os.WEXITED | os.WNOWAIT)
+    else:
+        os.kill(os.getpid(), signal.SIGTERM)
+    while "ShdPnd:\\t0000000000000000" not in Path("/proc/self/status").read_text():
+        pass
+    return 600.0
+print(run_in_foreground(sys.argv[2:], os.environ, check))"""
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "ended"),
+    [("CHLD", ["true"], 0), ("TERM", ["sleep", "60"], -signal.SIGTERM)],
+)
+def test_no_signal_is_lost_in_a_thread_of_the_driver(
+    name: str, program: list[str], ended: int
+) -> None:
+    """Such a thread blocks no signal, and the signal arrives while the main thread works."""
+    command = [sys.executable, "-c", BESIDE_A_THREAD, name, *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{ended}\n", "", 0)
+
+
+def test_a_destructor_that_never_returns_does_not_keep_us(runtime: Path) -> None:
+    """As that of a driver in which a thread hangs."""
+    script = (
+        "import atexit, runpy, sys, threading; atexit.register(threading.Event().wait);"
+        " del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    hami = machine.command("run", "--", "sh", "-c", "exit 3")
+    command = [sys.executable, "-c", script, *hami[1:]]
+    env = machine.environment(runtime)
+    assert subprocess.run(command, env=env, timeout=DEADLINE, check=False).returncode == 3
+
+
+def test_a_killed_child_that_does_not_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a driver that fails keeps it."""
+
+    def waitpid(_pid: int, options: int) -> tuple[int, int]:
+        assert options == os.WNOHANG
+        return 0, 0
+
+    monkeypatch.setattr(group_signals, "END_DEADLINE", 0.01)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "waitpid", waitpid)
+            group_signals.kill_child(child.pid)
+        assert child.wait(DEADLINE) == -signal.SIGKILL
 
 
 def test_no_process_of_ours_is_left_in_the_group(start: Start) -> None:
@@ -180,6 +230,13 @@ def test_a_signal_that_ends_the_program_ends_us(
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE) == -signal.SIGTERM
     assert slices_of() == []
+
+
+def test_a_closed_standard_output_does_not_hide_the_signal(runtime: Path) -> None:
+    hami = machine.command("run", "--", "sh", "-c", "kill -TERM $$")
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *hami]
+    env = machine.environment(runtime)
+    assert subprocess.run(command, env=env, timeout=DEADLINE, check=False).returncode == -15
 
 
 def test_an_ignored_signal_stays_ignored(start: Start) -> None:
