@@ -107,6 +107,7 @@ class Acting:
             *(self._report_conflict, self._report_mode),
             *(self._remember_cards, self._make_specifications),
             *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
+            self._state.ledger.sync,
         )
         self._rounds = Rounds("act", steps, settings.period_s, stopping)
 

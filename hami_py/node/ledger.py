@@ -5,8 +5,8 @@ ledger has room for it. It also rebuilds the slots, which are on tmpfs, after a 
 whose limits were changed it keeps the assignment, which the API server may show later.
 
 The file is JSON in two lines: a header with the version and the SHA-256 of the second line, and the
-contents. It is replaced as a whole, and synced before and after, so a crash leaves the old or the
-new one.
+contents. It is replaced as a whole, so an agent that is killed leaves the old or the new one. No
+container waits until it is synced: a power failure, which could damage it, ends all containers.
 """
 
 import hashlib
@@ -88,6 +88,7 @@ class Ledger:
         self.entries: Mapping[str, Entry] = {entry.slot: entry for entry in contents.entries}
         self.changed: Mapping[str, Assignment] = contents.changed
         self.judged: Mapping[str, str] = contents.judged
+        self._is_synced = True
 
     def put(
         self,
@@ -95,7 +96,7 @@ class Ledger:
         changed: Mapping[str, Assignment] | None = None,
         judged: Mapping[str, str] | None = None,
     ) -> None:
-        """Add to what is there, or replace it; on disk when this returns.
+        """Add to what is there, or replace it; in the file when this returns.
 
         Args:
             entries: the entries, by their slots.
@@ -112,7 +113,7 @@ class Ledger:
         )
 
     def remove(self, pods: Collection[str]) -> None:
-        """Remove all of these pods, by their UIDs; on disk when this returns.
+        """Remove all of these pods, by their UIDs; from the file when this returns.
 
         Raises:
             StateError: the file cannot be written. Then nothing has changed.
@@ -133,16 +134,37 @@ class Ledger:
         header = msgspec.json.encode(_Header(VERSION, hashlib.sha256(body).hexdigest()))
         aside = self._path.with_name(f".{self._path.name}.new")
         try:
-            with aside.open("wb") as file:
-                file.write(header + b"\n" + body + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            aside.write_bytes(header + b"\n" + body + b"\n")
             aside.replace(self._path)
-            _sync_directory(self._path.parent)
         except OSError as error:
-            fix = "free some space, and check that the directory can be written"
-            raise StateError(f"ledger {self._path}", error.strerror or str(error), fix) from error
+            raise self._error(error) from error
         self.entries, self.changed, self.judged = entries, changed, judged
+        self._is_synced = False
+
+    def sync(self) -> None:
+        """Keep what the file has through a power failure, too.
+
+        Raises:
+            StateError: the disk fails.
+        """
+        if self._is_synced:
+            return
+        # First, because another thread may replace the file meanwhile.
+        self._is_synced = True
+        try:
+            for path in (self._path, self._path.parent):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            self._is_synced = False
+            raise self._error(error) from error
+
+    def _error(self, error: OSError) -> StateError:
+        fix = "free some space, and check that the directory can be written"
+        return StateError(f"ledger {self._path}", error.strerror or str(error), fix)
 
 
 def set_aside(path: Path) -> Path:
@@ -150,14 +172,6 @@ def set_aside(path: Path) -> Path:
     aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
     path.rename(aside)
     return aside
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(path: Path) -> _Contents:
