@@ -63,7 +63,7 @@ class Preparation:
         self._waiting: set[tuple[str, str]] = set()
         self._write = write
         self._resource = settings.pods.profiles[0].gpu
-        self._listing = PodResources(settings.paths.pod_resources, self._resource)
+        self._listing = PodResources(settings.paths.pod_resources)
 
     @property
     def waiting(self) -> int:
@@ -189,15 +189,13 @@ class Preparation:
             if entry is not None:
                 self._create(entry)
                 return
-        pod = state.pods.wait(record.pod_uid, self._settings.assignment_s)
-        if pod is None:
-            pod = state.pods.mirror(record.pod_uid)
+        uid = record.pod_uid
+        pod = state.pods.wait(uid, self._settings.assignment_s) or state.pods.mirror(uid)
         if pod is None:
             why = "the API server has not reported it to the node agent"
-            raise NotYet(f"pod {record.pod_uid}", why, WAIT)
+            raise NotYet(f"pod {uid}", why, WAIT)
         with state.lock:
-            is_static = pod.uid != record.pod_uid
-            decision = _STATIC if is_static else self._decide(record, pod)
+            decision = self._decide(record, pod) if pod.uid == uid else _STATIC
             if isinstance(decision, Run):
                 entry = self._entry(record, pod, decision.cards)
                 # First the ledger: a slot without an entry would be removed.

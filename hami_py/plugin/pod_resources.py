@@ -5,7 +5,6 @@ in admission. Ordinary init containers are not listed. The kubelet answers at mo
 second.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
@@ -13,9 +12,6 @@ import grpc
 from hami_py.errors import StateError
 from hami_py.plugin.api import podresources_pb2 as api
 from hami_py.plugin.api import podresources_pb2_grpc as services
-
-Listed = Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
-"""By namespace and name of a pod, and by container: its device IDs."""
 
 _MOST_BYTES = 16 << 20
 
@@ -25,17 +21,15 @@ class PodResources:
 
     Args:
         socket: the kubelet's socket.
-        resource: whose devices are listed.
     """
 
-    def __init__(self, socket: Path, resource: str) -> None:
+    def __init__(self, socket: Path) -> None:
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]
         channel = grpc.insecure_channel(f"unix://{socket}", options=options)
         self._stub = services.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
-        self._resource = resource
 
-    def list(self, deadline_s: float) -> Listed:
-        """The list.
+    def list(self, deadline_s: float) -> list[tuple[str, str]]:
+        """The namespaces and names of the pods.
 
         Raises:
             StateError: the kubelet does not answer in time, or refuses.
@@ -45,15 +39,4 @@ class PodResources:
         except grpc.RpcError as error:
             why = str(error.details() if isinstance(error, grpc.Call) else error)
             raise StateError("the kubelet's pod-resources", why, "try again later") from error
-        return {
-            (pod.namespace, pod.name): {
-                container.name: frozenset(
-                    id
-                    for devices in container.devices
-                    if devices.resource_name == self._resource
-                    for id in devices.device_ids
-                )
-                for container in pod.containers
-            }
-            for pod in answer.pod_resources
-        }
+        return [(pod.namespace, pod.name) for pod in answer.pod_resources]

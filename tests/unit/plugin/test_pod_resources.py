@@ -63,42 +63,13 @@ def lister(socket: Path) -> Iterator[Lister]:
 
 @pytest.fixture
 def pods(socket: Path) -> PodResources:
-    return PodResources(socket, RESOURCE)
+    return PodResources(socket)
 
 
-def container(name: str, **devices: list[str]) -> api.ContainerResources:
-    resources = {"gpu": RESOURCE, "nic": "example.com/nic"}
-    return api.ContainerResources(
-        name=name,
-        devices=[
-            # The kubelet lists the devices of each NUMA node apart.
-            api.ContainerDevices(resource_name=resources[kind], device_ids=[id])
-            for kind, ids in devices.items()
-            for id in ids
-        ],
-    )
-
-
-def test_the_devices_of_our_resource_by_pod_and_container(
-    lister: Lister, pods: PodResources
-) -> None:
-    lister.answer.pod_resources.extend(
-        [
-            api.PodResources(
-                name="train",
-                namespace="ml",
-                containers=[
-                    container("main", gpu=["A::0", "B::1"], nic=["eth0"]),
-                    container("side"),
-                ],
-            ),
-            api.PodResources(name="train", namespace="web", containers=[container("main")]),
-        ]
-    )
-    assert pods.list(DEADLINE) == {
-        ("ml", "train"): {"main": {"A::0", "B::1"}, "side": frozenset()},
-        ("web", "train"): {"main": frozenset()},
-    }
+def test_the_pods_by_namespace_and_name(lister: Lister, pods: PodResources) -> None:
+    for namespace in ("ml", "web"):
+        lister.answer.pod_resources.add(name="train", namespace=namespace)
+    assert pods.list(DEADLINE) == [("ml", "train"), ("web", "train")]
 
 
 def test_a_list_that_is_longer_than_a_message_of_grpc_may_be(
@@ -110,7 +81,7 @@ def test_a_list_that_is_longer_than_a_message_of_grpc_may_be(
         name="main"
     ).devices.add(resource_name=RESOURCE, device_ids=ids)
     assert lister.answer.ByteSize() > 4 << 20
-    assert len(pods.list(DEADLINE)["ml", "big"]["main"]) == 100_000
+    assert pods.list(DEADLINE) == [("ml", "big")]
 
 
 def test_a_kubelet_that_hangs(lister: Lister, pods: PodResources) -> None:
@@ -119,7 +90,7 @@ def test_a_kubelet_that_hangs(lister: Lister, pods: PodResources) -> None:
         pods.list(0.05)
     lister.end.set()
     lister.hangs = False
-    assert pods.list(DEADLINE) == {}
+    assert pods.list(DEADLINE) == []
 
 
 def test_a_kubelet_that_limits_the_rate(lister: Lister, pods: PodResources) -> None:
@@ -127,7 +98,7 @@ def test_a_kubelet_that_limits_the_rate(lister: Lister, pods: PodResources) -> N
     with pytest.raises(StateError, match="rejected by rate limit; try again later"):
         pods.list(DEADLINE)
     lister.code = None
-    assert pods.list(DEADLINE) == {}
+    assert pods.list(DEADLINE) == []
 
 
 def test_no_kubelet(pods: PodResources) -> None:
@@ -141,6 +112,6 @@ def test_after_a_restart_of_the_kubelet(socket: Path, pods: PodResources) -> Non
         lister.answer.pod_resources.add(name=name, namespace="ml")
         server = serve(lister, socket)
         try:
-            assert list(pods.list(DEADLINE)) == [("ml", name)]
+            assert pods.list(DEADLINE) == [("ml", name)]
         finally:
             end(server, lister)
