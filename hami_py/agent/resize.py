@@ -6,8 +6,6 @@ is refused changes nothing, and an event gives the reason. The annotation stays,
 which request was judged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable
@@ -32,7 +30,7 @@ _DEADLINE_S = 10.0
 
 
 class Refused(HamiError):
-    """A resize is refused: request less, or retry when other pods have ended."""
+    """A resize is refused."""
 
 
 class Resizer:
@@ -117,10 +115,9 @@ class Resizer:
             # It may have changed meanwhile, and other pods too.
             bound = self._state.bound(pod) or bound
             cards = resized(bound.assignment, resize)
-            why = refusal(self._state.view(), pod.uid, cards)
-            if why is not None:
-                fix = "request less, or retry when other pods have ended"
-                raise Refused(f"pod {pod.title}", why, fix)
+            why_and_fix = refusal(self._state.view(), pod.uid, cards)
+            if why_and_fix is not None:
+                raise Refused(f"pod {pod.title}", *why_and_fix)
             self._change(pod, bound.assignment, cards)
         return True
 

@@ -15,8 +15,8 @@ from hami_py.node.decision import NodeView, assigned_on, shortage
 
 def refusal(
     view: NodeView, pod: str, wanted: Mapping[str, tuple[CardAllocation, ...]]
-) -> str | None:
-    """Why containers of a pod cannot get these limits together, in one line; None = they can.
+) -> tuple[str, str] | None:
+    """Why containers of a pod cannot get these limits together, and the fix; None = they can.
 
     Args:
         view: the node.
@@ -31,20 +31,23 @@ def refusal(
         for card in cards:
             lacking = _lacking(then, before[card.card], card)
             if lacking is not None:
-                return f"container {container}: {lacking}"
+                return f"container {container}: {lacking[0]}", lacking[1]
     return None
 
 
-def _lacking(then: NodeView, before: CardAllocation, wanted: CardAllocation) -> str | None:
-    """What a card lacks when all containers have their new limits."""
+def _lacking(
+    then: NodeView, before: CardAllocation, wanted: CardAllocation
+) -> tuple[str, str] | None:
+    """What a card lacks when all containers have their new limits, and the fix."""
     if wanted.cores == 0 and before.cores != 0:
-        return f"card {wanted.card}: cores 0 would remove its time limit; request 1 to 100"
+        return f"card {wanted.card}: cores 0 would remove its time limit", "request 1 to 100"
     if wanted.memory_mib <= before.memory_mib and wanted.cores <= before.cores:
         return None
     capacity = then.cards.get(wanted.card)
     if capacity is None:
-        return f"card {wanted.card} is not on this node any more"
-    return shortage(capacity, wanted, assigned_on(then, wanted.card))
+        return f"card {wanted.card} is not on this node any more", "delete the pod"
+    lacking = shortage(capacity, wanted, assigned_on(then, wanted.card))
+    return (lacking, "request less, or retry when other pods have ended") if lacking else None
 
 
 def with_cards(

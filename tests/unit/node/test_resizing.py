@@ -14,7 +14,8 @@ POD = bound("p", main=[on("A", 3000, 30), on("B", 3000, 30)], other=on("A", 1000
 def refused(*cards: CardAllocation, beside: Sequence[CardAllocation] = ()) -> str | None:
     others = bound("q", **{f"c{number}": each for number, each in enumerate(beside)})
     node = view(POD, others, cards={"A": 8000, "B": 8000})
-    return refusal(node, "p", {"main": tuple(cards)})
+    found = refusal(node, "p", {"main": tuple(cards)})
+    return None if found is None else found[0]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +75,8 @@ def test_two_containers_of_a_pod_cannot_get_the_same_room() -> None:
 
 def test_a_card_that_is_not_on_the_node_any_more() -> None:
     node = view(POD, cards={"B": 8000})
-    assert (
-        refusal(node, "p", {"main": (on("A", 4000, 30),)})
-        == "container main: card A is not on this node any more"
-    )
+    found = refusal(node, "p", {"main": (on("A", 4000, 30),)})
+    assert found == ("container main: card A is not on this node any more", "delete the pod")
     assert refusal(node, "p", {"main": (on("A", 2000, 30),)}) is None
 
 
