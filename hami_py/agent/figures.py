@@ -1,7 +1,5 @@
 """Collects what the node reports to Prometheus."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -55,8 +53,11 @@ class Figures:
         )
 
     def _excess(self) -> Iterator[PodExcess]:
+        entries = list(self._state.ledger.entries.values())
+        unlimited = {entry.pod.uid for entry in entries if entry.mode in UNENFORCED}
         for (uid, card), amount in self._observer.beyond.items():
-            if uid is not None and (pod := self._state.pods.get(uid)) is not None:
+            pod = self._state.pods.get(uid) if uid is not None else None
+            if pod is not None and uid not in unlimited:
                 yield PodExcess(pod.metadata.namespace or "", pod.metadata.name, card, amount)
 
     def note_peaks(self) -> dict[str, AccountSnapshot | None]:

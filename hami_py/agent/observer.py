@@ -4,8 +4,6 @@ It needs a thread of its own, because NVML may hang. What it sees of foreign mem
 with the cards, so that the scheduler does not allocate it.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter
@@ -22,16 +20,7 @@ from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
 from hami_py.gpu.sweep import identity_of, look
 from hami_py.kube import Event, Reference
-from hami_py.node.drift import (
-    BEYOND_MIB,
-    Finding,
-    Kind,
-    MemberKey,
-    Observed,
-    Program,
-    excess,
-    findings,
-)
+from hami_py.node.drift import BEYOND_MIB, Finding, Kind, Observed, Program, excess, findings
 from hami_py.node.ledger import Entry
 from hami_py.node.library import format_of
 from hami_py.node.processes import kill_container, mapped_files, pod_of
@@ -64,7 +53,7 @@ REPORTS: Mapping[Kind, tuple[str, str]] = {
     "covered": (
         "CoversLimits",
         " with other limits than its container's: a mount in the container covers the files in "
-        "/usr/local/hami",
+        "/usr/local/hami; remove that mount, or the link in the image that leads there",
     ),
     "unallocated": (
         "UsesUnallocatedCard",
@@ -155,7 +144,7 @@ class Observer:
         self._known = {each.pid: each for each in observed if each.pid not in reported}
         self._note_excess(excess(observed, entries), entries)
 
-    def _members(self, entry: Entry) -> set[MemberKey] | None:
+    def _members(self, entry: Entry) -> set[tuple[int, int]] | None:
         """The processes in a container's account; None = this agent cannot read it."""
         use = self._state.use(entry.slot)
         try:
@@ -180,7 +169,8 @@ class Observer:
             if lasts and pod is not None and uid in limited:
                 text = (
                     f"its processes hold more memory of card {card} than its limits allow, by "
-                    "NVML; hami_pod_excess_memory_bytes says how much"
+                    "NVML; hami_pod_excess_memory_bytes says how much; see its other events, and "
+                    "docs/security.md (Memory that is not limited)"
                 )
                 self._write(Event(reference(pod), "ExceedsLimits", text))
         self.beyond = beyond
@@ -196,11 +186,13 @@ class Observer:
         about = reference(pod) if pod is not None else self._node
         reason, end = REPORTS[finding.kind]
         # Without the amount, which changes: an equal event is not written again.
-        self._write(Event(about, reason, f"{what} uses card {process.card}{end}"))
+        text = f"{what} uses card {process.card}{end}"
         is_same = _program(process.pid) == process.program
         if finding.kind in self._killed and process.pod is not None and is_same:
             _log.warning("killed the container of %s", what)
             kill_container(process.pid, process.pod)
+            text += "; all processes of its container were killed (hami node --kill)"
+        self._write(Event(about, reason, text))
 
 
 def _observed(process: CardProcess, before: Observed | None, device: int) -> Observed | None:

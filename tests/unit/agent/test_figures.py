@@ -12,7 +12,7 @@ from hami_py.agent.state import NodeState
 from hami_py.kube import Reference
 from hami_py.model.limits import Mode
 from hami_py.model.pods import PodSettings
-from hami_py.model.pods.wire import PodName
+from hami_py.model.pods.wire import NodeMode, PodName
 from hami_py.monitor import ContainerFigures, NodeFigures
 from hami_py.node.ledger import Entry
 from unit.agent.build import LIBRARY, pod, settings, state
@@ -27,10 +27,13 @@ def exposed(folder: Path, of_pods: PodSettings) -> ContainerFigures:
     return found
 
 
-def collected(node: NodeState) -> NodeFigures:
+def collected(
+    node: NodeState, beyond: dict[tuple[str | None, str], int] | None = None
+) -> NodeFigures:
     about = Reference("Node", "n1", "n1")
     nothing: Any = None
     observer = Observer(node, nothing, about, nothing, slots=10)
+    observer.beyond = beyond or {}
     return Figures("n1", node, observer).collect(registered=True, waiting=0)
 
 
@@ -48,6 +51,15 @@ def test_a_limit_that_is_not_enforced_has_no_series(
     found = exposed(tmp_path, of_pods)
     assert (found.level, found.share) == (level, share)
     assert (found.limit is not None) is has_limit
+
+
+@pytest.mark.parametrize(("mode", "number"), [("full", 1), ("share", 0)])
+def test_only_a_pod_with_limits_exceeds_them(tmp_path: Path, mode: NodeMode, number: int) -> None:
+    node = state(settings(tmp_path), "A")
+    node.pods.changed(pod("p", {"main": on("A")}))
+    name, cards = PodName("p", "default", "p"), (on("A"),)
+    node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, mode, "normal"))
+    assert len(collected(node, {("p", "A"): 1 << 30}).excess) == number
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,12 @@ def test_a_container_is_killed_only_for_a_finding_that_was_named(
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))
     about = Reference("Node", "n1", "n1")
-    seen = Observer(node, print, about, lambda: None, slots=10, killed=killed)
+    written: list[Event] = []
+    seen = Observer(node, written.append, about, lambda: None, slots=10, killed=killed)
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert ended == [], "one look is not enough"
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
+    assert ["were killed" in each.message for each in written] == [killed == ("bypass",)]
     assert ended == ([(os.getpid(), "p")] if killed == ("bypass",) else [])
 
 
