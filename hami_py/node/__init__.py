@@ -1,13 +1,13 @@
 """The rules and records of a node for the cards that the scheduler has assigned to its pods.
 
-The kubelet picks a container's devices, the scheduler has assigned cards to its pod, and the
-container must run on the cards that both name. The rules are pure functions; two modules keep state
-in files.
+The scheduler has assigned cards to a pod, and its containers run on these. The kubelet's device IDs
+only count containers. The rules are pure functions; other modules keep state in files.
 
 | module | contains |
 |---|---|
 | ``paths`` | the node's directories |
 | ``devices`` | device IDs, and which container they belong to by the kubelet's record |
+| ``cdi`` | the CDI device of a container, and NVIDIA's specifications |
 | ``nvidia_ctk`` | NVIDIA's CDI specification, made on the node |
 | ``known_cards`` | the cards that were seen on the node |
 | ``decision`` | whether that container may run, and on which amounts |
@@ -17,4 +17,6 @@ in files.
 | ``rows`` | the limits of a container, as its limits page has them |
 | ``slot``, ``slots`` | the directory of a container's slice; all of them |
 | ``library`` | the installed preload library |
+| ``mounts`` | the tmpfs that the slots are on |
+| ``processes`` | the pods and the mapped files of processes, by ``/proc`` |
 """

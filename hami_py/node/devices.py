@@ -39,8 +39,8 @@ class DeviceRecord:
         pod_uid: the pod.
         container: the container's name.
         ids: its device IDs.
-        slot: the name of the slot that the plugin's answer mounts.
-        library: the installed library that the answer mounts, as a path on the node.
+        slot: the name of the slot in the plugin's answer.
+        library: the installed library in the plugin's answer, as a path on the node.
     """
 
     pod_uid: str
