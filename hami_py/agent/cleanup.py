@@ -5,8 +5,6 @@ removes the slots, the ledger, the installed libraries, and what the node says o
 ready when all of it is gone.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import threading

@@ -4,8 +4,6 @@ It is the same program that `hami run` starts, without an end of its own. It nee
 within a millisecond, so the agent's pod has no CPU limit.
 """
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -5,8 +5,6 @@ status, as the sums over all cards: they let kube-scheduler exclude full nodes a
 A write happens only where the API server reports something else.
 """
 
-from __future__ import annotations
-
 import logging
 
 from hami_py.agent.state import NodeState

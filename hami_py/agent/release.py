@@ -4,8 +4,6 @@ The API server may forget a pod before its containers have ended, for example af
 ``kubectl delete --force``. The containers still have their slots then, and could use them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Work that an agent does again and again, such as comparing the node with what should be."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ for the old one's end, and is ready meanwhile: the old one is only ended when th
 The kernel releases the lock when its holder dies.
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import threading
