@@ -322,15 +322,15 @@ def test_an_agent_measures_when_it_acts(
     has_ended = threading.Event()
 
     class Acting:
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *_: object, **__: object) -> None:
             """It only waits until the cards have the result."""
 
         def unassigned(self) -> dict[str, int]:
             return measuring.free
 
-        def run(self, _: object) -> None:
+        def run(self) -> None:
             until = time.monotonic() + 20
-            while agent._known.cards.driver_memory("GPU-1") != RESULT["Model"]:
+            while agent._cards.driver_memory("GPU-1") != RESULT["Model"]:
                 assert time.monotonic() < until
                 time.sleep(0.01)
             has_ended.set()
