@@ -1,7 +1,5 @@
 """The agent while it acts: its parts, and the loop that keeps the node as it should be."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -32,7 +30,7 @@ from hami_py.monitor import exposition
 from hami_py.node import cdi, library, mounts
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import device_ids
-from hami_py.node.known_cards import read_cards, write_cards
+from hami_py.node.known_cards import KnownCards
 from hami_py.node.ledger import Ledger, set_aside
 from hami_py.node.nvidia_ctk import make_specification
 from hami_py.node.slots import Slots
@@ -78,6 +76,7 @@ class Acting:
         self._node = Reference("Node", settings.node, settings.node)
         self._state = self._open(cards, pods, node)
         self._answered = {card.uuid for card in cards.all}
+        self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
         self._made_at = -math.inf
         self._devices = DeviceList()
@@ -105,7 +104,7 @@ class Acting:
         steps = (
             *(self._coordinator.check, self._follow_health, self._tell_devices),
             *(self._report_conflict, self._report_mode),
-            *(self._remember_cards, self._make_specifications),
+            *(lambda: self._known.remember(self._state.cards.all), self._make_specifications),
             *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
             self._state.ledger.sync,
         )
@@ -118,7 +117,7 @@ class Acting:
 
     @property
     def not_ready(self) -> str | None:
-        """Why the node's cards cannot be given to containers; None = they can."""
+        """Why containers cannot be allocated the node's cards; None = they can."""
         if self._registration.conflict is not None:
             return f"not registered: {self._registration.conflict}"
         if not self._registration.is_registered:
@@ -177,7 +176,7 @@ class Acting:
         for uuid in late - self._observer.used.keys():
             unhealthy.setdefault(uuid, NOT_LISTED)
         for uuid in self._without_specification():
-            unhealthy.setdefault(uuid, self._state.specifications.why_missing())
+            unhealthy.setdefault(uuid, f"{self._state.specifications.why_missing()}; {cdi.FIX}")
         cards.set_unhealthy(unhealthy)
         now = cards.unhealthy()
         for uuid in sorted(now.keys() | before.keys()):
@@ -188,14 +187,10 @@ class Acting:
 
     def _add_known_cards(self) -> None:
         """Add the cards that an earlier agent has seen, and that do not answer now."""
-        cards = read_cards(self._settings.paths.cards)
-        lost = [card for card in cards if card.uuid not in self._answered]
+        lost = [card for card in self._known.read() if card.uuid not in self._answered]
         if lost:
             left_out = dict.fromkeys(range(len(lost)), NOT_LISTED)
             self._state.cards.add(Inventory(tuple(lost), {}, "", left_out))
-
-    def _remember_cards(self) -> None:
-        write_cards(self._settings.paths.cards, self._state.cards.all)
 
     def _without_specification(self) -> list[str]:
         known = [card.uuid for card in self._state.cards.all]
@@ -225,7 +220,7 @@ class Acting:
     def _report_conflict(self) -> None:
         why = self._registration.conflict
         if why is not None:
-            message = f"hami's node agent does not register: {why}; remove it from this node"
+            message = f"hami-py's node agent does not register: {why}; remove it from this node"
             self._events.write(Event(self._node, "OtherDevicePlugin", message))
 
     def _report_mode(self) -> None:

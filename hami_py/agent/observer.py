@@ -1,7 +1,7 @@
 """Looks once a second which processes use the cards, and reports those that no allocation explains.
 
-It needs a thread of its own, because NVML may hang. What it sees of foreign memory is published
-with the cards, so that the scheduler does not allocate it.
+It needs a thread of its own, because NVML may hang. The agent publishes the foreign
+memory with the cards, so that the scheduler does not allocate it.
 """
 
 import logging
@@ -219,7 +219,7 @@ def _observed(process: CardProcess, before: Observed | None, device: int) -> Obs
 
 
 def _program(pid: int) -> Program | None:
-    """What differs for each program that a process executes; None if it has ended.
+    """A key that changes when a process executes a program; None if it has ended.
 
     The auxiliary vector has random addresses, which are chosen anew by ``execve``.
     """

@@ -232,7 +232,7 @@ class Preparation:
             kinds = {each.name: each.kind for each in pod_containers(pod)}
             return whole_cards(view, pod.uid, record.container, kinds, cards_of(record.ids))
         return Hold(
-            "no card was assigned to it, because it was bound without hami's scheduler",
+            "no card was assigned to it, because it was bound without hami-py's scheduler",
             "create it again with schedulerName hami-scheduler",
         )
 

@@ -24,12 +24,12 @@ class AgentSettings:
         pods: how pods are read.
         slots: how many containers may share a card. More than a card's memory usually has room for,
             because the kubelet refuses further pods without asking.
-        nvidia_ctk: the program of the node's toolkit that makes CDI specifications; None = somebody
-            else makes them.
+        nvidia_ctk: the program of the node's toolkit that makes CDI specifications; None = the
+            agent makes none.
         killed: which findings end the container of their process.
         listen: where health and metrics are served.
         assignment_s: how long the start of a container waits for the pod's assignment. The kubelet
-            waits 30 s for the answer; then it asks again.
+            waits 30 s for the answer; then it tries again.
         preference_s: how long the kubelet waits for the preference among its devices. It admits no
             other pod meanwhile.
         period_s: how often the node is compared with what should be.

@@ -95,7 +95,7 @@ class NodeCards:
         return version, found
 
     def why_missing(self) -> str:
-        """Why a card cannot be given to containers, in one line."""
+        """Why no container can be allocated a card, in one line."""
         places = " and ".join(map(str, self._directories))
         return f"no CDI specification in {places} has a device {NVIDIA_KIND}=<its UUID>"
 

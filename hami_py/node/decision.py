@@ -1,7 +1,7 @@
 """Whether a container may start with the cards that the scheduler has assigned to it.
 
 It may, if the cards are on the node and healthy, and the ledger has room on them. Otherwise it
-waits, and the kubelet asks again after some seconds. Which devices the kubelet has picked does not
+waits, and the kubelet tries again after some seconds. Which devices the kubelet has picked does not
 matter: they only count how many containers have cards.
 """
 
@@ -13,7 +13,7 @@ from hami_py.model.pods.wire import Assignment, CardAllocation, Kind
 
 _WHOLE = 100
 
-WAIT = "do nothing: the kubelet asks again"
+WAIT = "do nothing: the kubelet tries again"
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _at_one_time(view: NodeView, pods: Mapping[str, Containers], card: str) -> t
 
 
 def shortage(capacity: Capacity, wanted: CardAllocation, allocated: tuple[int, int]) -> str | None:
-    """What a card lacks, in one clause; None = nothing.
+    """Why a card has no room for a container, in one clause; None = it has room.
 
     Args:
         capacity: the card's.

@@ -38,7 +38,7 @@ def refusal(
 def _lacking(
     then: NodeView, before: CardAllocation, wanted: CardAllocation
 ) -> tuple[str, str] | None:
-    """What a card lacks when all containers have their new limits, and the fix."""
+    """Why a card has no room for the new limits of all containers, and the fix."""
     if wanted.cores == 0 and before.cores != 0:
         return f"card {wanted.card}: cores 0 would remove its time limit", "request 1 to 100"
     if wanted.memory_mib <= before.memory_mib and wanted.cores <= before.cores:

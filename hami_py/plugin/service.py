@@ -32,7 +32,7 @@ _POLL_S = 0.5
 
 
 class NotYet(HamiError):
-    """A container cannot start yet: the kubelet asks again."""
+    """A container cannot start yet: the kubelet tries again."""
 
 
 class Handlers(Protocol):
@@ -48,7 +48,7 @@ class Handlers(Protocol):
         """Prepare the container with these devices, which is about to start.
 
         Raises:
-            HamiError: it has to wait, and the kubelet asks again.
+            HamiError: it has to wait, and the kubelet tries again.
         """
 
 

@@ -127,7 +127,7 @@ def end_like(ended: int) -> NoReturn:
     if ended < 0:
         die_of(-ended)
     # Without destructors: a thread may be in a call of the driver that never returns, with a lock
-    # that the driver's destructors need. What we print is flushed at once.
+    # that the driver's destructors need. All output has been written by now.
     os._exit(ended)
 
 

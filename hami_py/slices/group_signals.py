@@ -49,6 +49,7 @@ def kill_child(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     until = time.monotonic() + END_DEADLINE
     while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
+        # Linux before 5.3 has no pidfd to wait for with a deadline.
         time.sleep(0.001)
 
 

@@ -107,8 +107,8 @@ class PodSettings:
     container that can write there, or to a directory around one, can change its own limits."""
 
     unassigned: Unassigned = "wait"
-    """What happens to a container whose pod was bound without our scheduler. ``wait``: it waits at
-    its start. ``whole-card``: it gets whole cards that no other container uses."""
+    """The rule for a container whose pod was bound without hami-py's scheduler. ``wait``: it waits
+    at its start. ``whole-card``: it gets whole cards that no other container uses."""
 
     library_directory: str = ""
     """A directory of every node that contains ``libvgpu.so`` and ``ld.so.preload``. The webhook

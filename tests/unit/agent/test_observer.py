@@ -22,6 +22,11 @@ from support.running import Started
 from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
 
+CARDS = (on("A"),)
+ENTRY = Entry(
+    "p", PodName("p", "default", "p"), "main", ("A::0",), CARDS, CARDS, LIBRARY, "full", "normal"
+)
+
 
 def test_a_damaged_account_hides_no_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -30,10 +35,8 @@ def test_a_damaged_account_hides_no_program(
     of = settings(tmp_path)
     node = state(of, "A")
     node.pods.changed(pod("p", {"main": on("A")}))
-    name, cards = PodName("p", "default", "p"), (on("A"),)
-    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
-    node.ledger.put(entry)
-    node.prepare(entry)
+    node.ledger.put(ENTRY)
+    node.prepare(ENTRY)
     os.truncate(of.paths.slots / "p" / "account", 0)
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     written: list[Event] = []
@@ -51,10 +54,8 @@ def test_a_container_is_not_killed_because_the_agent_cannot_read_its_account(
     of = settings(tmp_path)
     node = state(of, "A")
     node.pods.changed(pod("p", {"main": on("A")}))
-    name, cards = PodName("p", "default", "p"), (on("A"),)
-    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
-    node.prepare(entry)
-    node.ledger.put(replace(entry, library=library))
+    node.prepare(ENTRY)
+    node.ledger.put(replace(ENTRY, library=library))
     account = of.paths.slots / "p" / "account"
     if library == LIBRARY:
         account.unlink()
@@ -116,10 +117,8 @@ def test_a_container_is_killed_only_for_a_finding_that_was_named(
     of = settings(tmp_path)
     node = state(of, "A")
     node.pods.changed(pod("p", {"main": on("A")}))
-    name, cards = PodName("p", "default", "p"), (on("A"),)
-    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal")
-    node.ledger.put(entry)
-    node.prepare(entry)
+    node.ledger.put(ENTRY)
+    node.prepare(ENTRY)
     ended: list[tuple[int, str]] = []
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))

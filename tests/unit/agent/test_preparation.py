@@ -142,7 +142,7 @@ def test_a_container_that_restarts_follows_a_new_specification(
     [
         (
             {},
-            "no card was assigned to it, because it was bound without hami's scheduler; "
+            "no card was assigned to it, because it was bound without hami-py's scheduler; "
             "create it again with schedulerName hami-scheduler",
         ),
         (
@@ -243,9 +243,9 @@ def test_a_pod_that_waits_is_told_once_in_ten_minutes_although_the_free_memory_c
     writer.stop()
     assert posted == [
         "container main waits: card A has 0 MiB free, and 5000 are needed; "
-        "do nothing: the kubelet asks again",
+        "do nothing: the kubelet tries again",
         "container main waits: card A has 611 MiB free, and 5000 are needed; "
-        "do nothing: the kubelet asks again",
+        "do nothing: the kubelet tries again",
         "container main waits: card A is not on this node any more; delete the pod",
     ]
 

@@ -39,7 +39,7 @@ class TestAssignedCards:
         node = view(bound("p", main=on("A", 5000)), allocated={("gone", "main"): [on("A", 4000)]})
         decision = decide(node, "p", "main")
         assert held(decision).startswith("card A has 4000 MiB free, and 5000 are needed")
-        assert fix(decision) == "do nothing: the kubelet asks again"
+        assert fix(decision) == "do nothing: the kubelet tries again"
 
     def test_it_waits_for_cores(self) -> None:
         pod = bound("p", main=on("A", 1, 60))

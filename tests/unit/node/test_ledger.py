@@ -176,7 +176,7 @@ class Killed(BaseException):
 
 
 STEPS = ("write_bytes", "replace")
-"""What can fail in a write."""
+"""The steps of a write that can fail."""
 
 
 @contextmanager

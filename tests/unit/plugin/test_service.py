@@ -82,9 +82,9 @@ def test_a_container_may_start(stub: Any, decisions: Decisions) -> None:
     ("error", "code", "details"),
     [
         (
-            NotYet("pod ä/b", "card A has 0 MiB free", "do nothing: the kubelet asks again"),
+            NotYet("pod ä/b", "card A has 0 MiB free", "do nothing: the kubelet tries again"),
             grpc.StatusCode.FAILED_PRECONDITION,
-            "pod ä/b: card A has 0 MiB free; do nothing: the kubelet asks again",
+            "pod ä/b: card A has 0 MiB free; do nothing: the kubelet tries again",
         ),
         (
             OSError(28, "No space left on device", "/run/hami"),

@@ -4,7 +4,7 @@ use hami_share::{Mode, Priority, Regime};
 
 use crate::{MS, Timing};
 
-/// What the coordinator sees of a process. It is not trusted.
+/// The report of a process to the coordinator, which does not trust it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// One of its launches waits.
@@ -28,7 +28,7 @@ pub enum Permission {
     None,
 }
 
-/// What a slice may do.
+/// The permission of a slice to launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     pub permission: Permission,

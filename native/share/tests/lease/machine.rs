@@ -1,5 +1,7 @@
 //! The machine: a card, its processes, and the coordinator, in virtual time.
 
+mod coordination;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -9,9 +11,8 @@ use crate::engine::{Ended, Engine};
 use crate::leases::{Grant, Leases, Permission, Seen};
 use crate::pace::Pace;
 use crate::program::{Action, Program, Thread};
-use crate::{MS, Prng, S, Timing, US};
+use crate::{Prng, S, Timing, US};
 
-const WAKE_NS: u64 = 60 * US;
 const METER_NS: u64 = 50 * US;
 const LAUNCH_NS: u64 = 3 * US;
 /// The queue of a program without a limit.
@@ -57,9 +58,7 @@ pub struct HostThread {
     pub thread: Thread,
     host: Host,
     action: Option<Action>,
-    waits_since: u64,
     streams: usize,
-    pub launched: u64,
 }
 
 #[derive(Debug)]
@@ -136,9 +135,7 @@ impl Machine {
             thread: Thread::new(program.clone(), (p * 64 + t + 1) as u64),
             host: Host::Runs,
             action: None,
-            waits_since: 0,
             streams: t * 1_000,
-            launched: 0,
         });
         let threads: Vec<HostThread> = threads.collect();
         for t in 0..threads.len() {
@@ -316,9 +313,6 @@ impl Machine {
                     let stream = stream + it.streams;
                     if let Err(again) = self.may_launch(p, stream) {
                         let it = &mut self.processes[p].threads[t];
-                        if it.host != Host::Waits {
-                            it.waits_since = now;
-                        }
                         it.host = Host::Waits;
                         let stream = stream - it.streams;
                         it.action = Some(Action::Launch { stream, kernel });
@@ -333,7 +327,6 @@ impl Machine {
                     let it = &mut self.processes[p];
                     let was_idle = it.pace.is_idle();
                     let marked = it.pace.launched(now, stream, depth);
-                    it.threads[t].launched += 1;
                     it.queued.entry(stream).or_default().push_back(marked);
                     self.engine.submit(now, p, stream, kernel);
                     self.advance();
@@ -412,90 +405,6 @@ impl Machine {
             if self.processes[p].threads[t].host == Host::Waits {
                 self.host(p, t);
             }
-        }
-    }
-
-    fn seen(&self, p: usize) -> Seen {
-        let it = &self.processes[p];
-        let waits = it.threads.iter().any(|thread| thread.host == Host::Waits);
-        let seen = Seen { waits, runs: !it.pace.is_idle(), stalled: it.pace.is_stalled() };
-        match it.lie {
-            Lie::None => seen,
-            Lie::Runs => Seen { runs: true, ..seen },
-            Lie::Waits => Seen { waits: true, ..seen },
-            Lie::RunsAndWaits => Seen { runs: true, waits: true, stalled: true },
-            Lie::Stalled => Seen { runs: true, stalled: true, ..seen },
-            Lie::Toggles => {
-                let on = (self.now / (3 * MS)).is_multiple_of(2);
-                Seen { runs: on, waits: !on, stalled: false }
-            }
-        }
-    }
-
-    fn report(&mut self, p: usize) {
-        if self.native {
-            return;
-        }
-        let seen = self.seen(p);
-        let before = self.processes[p].reported;
-        if (seen.waits, seen.runs, seen.stalled) == (before.waits, before.runs, before.stalled) {
-            return;
-        }
-        self.processes[p].reported = seen;
-        let slice = self.processes[p].slice;
-        let held =
-            matches!(self.grants[slice].permission, Permission::Held { until } if self.now < until);
-        let alone = self.grants[slice].permission == Permission::Alone;
-        let news = if held { !seen.runs && !seen.waits } else { true };
-        if news && !(alone && before.runs && !seen.runs) {
-            self.wake(self.now);
-        }
-    }
-
-    fn wake(&mut self, at: u64) {
-        if self.native {
-            return;
-        }
-        let late = at + WAKE_NS / 2 + self.prng.below(WAKE_NS);
-        if late < self.coordinate_at {
-            self.coordinate_at = late;
-            self.push(late, Event::Coordinate);
-        }
-    }
-
-    fn coordinate(&mut self) {
-        self.coordinate_at = u64::MAX;
-        let mut view: Vec<(Regime, Vec<Seen>)> =
-            self.regimes.iter().map(|regime| (*regime, Vec::new())).collect();
-        for p in 0..self.processes.len() {
-            if self.starts[p] <= self.now {
-                let seen = self.seen(p);
-                view[self.processes[p].slice].1.push(seen);
-            }
-        }
-        let (grants, wake_at) = self.leases.step(self.now, &view);
-        for (s, grant) in grants.into_iter().enumerate() {
-            if self.grants[s] == grant {
-                continue;
-            }
-            self.grants[s] = grant;
-            for p in 0..self.processes.len() {
-                if self.processes[p].slice != s {
-                    continue;
-                }
-                for t in 0..self.processes[p].threads.len() {
-                    if self.processes[p].threads[t].host == Host::Waits {
-                        let at = self.late(WAKE_NS);
-                        self.push(at, Event::Host(p, t));
-                    }
-                }
-            }
-        }
-        let at = wake_at.min(self.now + 100 * MS);
-        let late = at.max(self.now + US) + self.prng.below(20 * US);
-        if late < self.coordinate_at {
-            self.coordinate_at = late;
-            self.push(late, Event::Coordinate);
         }
     }
 }

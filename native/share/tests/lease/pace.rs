@@ -1,4 +1,4 @@
-//! What one process does: which launches it makes at once, and when it records an event.
+//! The library in one process: it admits launches, and records events behind them.
 
 use std::collections::{BTreeMap, VecDeque};
 

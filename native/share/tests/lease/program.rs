@@ -3,7 +3,7 @@
 use crate::engine::{Kernel, Meeting};
 use crate::{MS, Prng, US};
 
-/// What a thread launches next, or waits for.
+/// The next step of a thread.
 #[derive(Clone, Debug)]
 pub enum Action {
     Launch {
