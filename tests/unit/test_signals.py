@@ -18,18 +18,24 @@ from unit.machine import DEADLINE
 Start = Callable[..., "subprocess.Popen[str]"]
 
 # Says each signal that it gets, and their numbers when it is told to end. `os.write`, because
-# a signal may arrive in the middle of a `print`.
-COUNTER = """import os, signal, sys
+# a signal may arrive in the middle of a `print`. `select` on Python's wake-up pipe, because Python
+# calls a handler only after the system call: one that comes just before a `read` would wait for it.
+COUNTER = """import os, select, signal, sys
 count = {}
 def say(text): os.write(1, f"{text}\\n".encode())
 def note(number, frame):
     count[number] = count.get(number, 0) + 1
     say(signal.Signals(number).name)
+wakes, waker = os.pipe2(os.O_NONBLOCK)
+signal.set_wakeup_fd(waker)
 for name in sys.argv[1].split(","):
     signal.signal(signal.Signals[name], note)
 say("up")
-for line in sys.stdin:
-    if line == "end\\n": break
+told = b""
+while told not in (b"end\\n", b"end of input"):
+    ready = select.select([0, wakes], [], [])[0]
+    if wakes in ready: os.read(wakes, 4096)
+    if 0 in ready: told = os.read(0, 4096) or b"end of input"
 say(sorted(count.values()))"""
 
 
