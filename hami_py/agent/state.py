@@ -30,7 +30,8 @@ from hami_py.node.slots import Slots
 
 __all__ = ["Cards", "NodeState"]
 
-_FRESH_S = 0.5
+_FRESH_S = 1.0
+"""Several parts look at all accounts once a second, and each account has hundreds of KiB."""
 
 
 class Cards:
@@ -137,7 +138,8 @@ class NodeState:
         self.lock = threading.RLock()
         self.is_adopted = False
         self._settings = settings
-        self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
+        self._uses: dict[str, AccountSnapshot | None] = {}
+        self._uses_since = float("-inf")
 
     def mode(self) -> NodeMode:
         """How the node's cards are used by new containers."""
@@ -154,21 +156,17 @@ class NodeState:
         return replace(found, assignment=changed) if found and changed else found
 
     def use(self, slot: str) -> AccountSnapshot | None:
-        """What a slot uses, half a second ago at most; None = its account cannot be read.
-
-        An account has hundreds of KiB, and several parts look at all of them once a second.
-        """
+        """What a slot uses, a second ago at most; None = its account cannot be read."""
         now = time.monotonic()
-        read_at, use = self._uses.get(slot, (float("-inf"), None))
-        if now - read_at > _FRESH_S:
+        if now - self._uses_since > _FRESH_S:
+            self._uses, self._uses_since = {}, now
+        uses = self._uses
+        if slot not in uses:
             use = None
             with suppress(HamiError, OSError):
                 use = self.slots.use(slot)
-            self._uses = {
-                name: seen for name, seen in self._uses.items() if now - seen[0] <= _FRESH_S
-            }
-            self._uses[slot] = (now, use)
-        return use
+            uses[slot] = use
+        return uses[slot]
 
     def published_cards(self) -> tuple[Card, ...]:
         """The cards as the scheduler has to know them.
