@@ -90,7 +90,7 @@ class Cleanup:
         for directory in (paths.runtime, paths.state):
             if directory.is_dir():
                 shutil.rmtree(directory)
-        cdi.keep(paths, ())
+        (paths.cdi[-1] / cdi.NAME).unlink(missing_ok=True)
         for left in paths.device_plugins.glob("hami-*.sock"):
             left.unlink(missing_ok=True)
         node = f"/api/v1/nodes/{self._settings.node}"

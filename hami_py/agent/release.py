@@ -36,7 +36,7 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
         ledger.remove(ended)
         for name in slots.names() - ledger.entries.keys() if state.is_adopted else ():
             slots.remove(name)
-        state.keep_specifications()
+        state.devices.remove_unneeded()
     for entry in gone:
-        pod = f"{entry.pod.namespace}/{entry.pod.name}"
-        _log.info("%s: container %s has ended", pod, entry.container)
+        names = (entry.pod.namespace, entry.pod.name, entry.container)
+        _log.info("%s/%s: container %s has ended", *names)

@@ -134,6 +134,7 @@ class NodeState:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
         self.specifications = cdi.NodeCards((*paths.cdi, paths.made_specifications))
+        self.devices = cdi.ContainerDevices(paths.cdi[-1])
         self._paths = paths
         self.lock = threading.RLock()
         self.is_adopted = False
@@ -218,11 +219,7 @@ class NodeState:
                 slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True)
             )
         edits = self.specifications.edits([card.card for card in entry.cards])
-        cdi.write(self._paths, entry.slot, edits, binds)
-
-    def keep_specifications(self) -> None:
-        """Remove the CDI specifications of containers that the ledger does not have any more."""
-        cdi.keep(self._paths, self.ledger.entries)
+        self.devices.define(entry.slot, edits, binds)
 
     def set_limits(self, entry: Entry) -> None:
         """Put the limits of an entry in force in its slot, which a container may use now.

@@ -8,7 +8,7 @@ The container runtime refuses a device that is not defined, and the kubelet trie
 container never starts on other cards than the assigned ones.
 
     /etc/cdi, /var/run/cdi               NVIDIA's specifications, read here
-    /var/run/cdi/hami-<slot>.json        ours, one for each container
+    /var/run/cdi/hami.json               ours: the containers that are about to start
 
 The mounts of the slot are in the specification because of the order of mounts: the runtime drops a
 mount of the pod at the same path, and mounts deeper paths later.
@@ -16,28 +16,28 @@ mount of the pod at the same path, and mounts deeper paths later.
 The format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import yaml
 
 from hami_py.errors import StateError
-from hami_py.node.paths import Paths
 from hami_py.node.slot import Bind
 
 KIND = "hami.io/card"
-
 NVIDIA_KIND = "nvidia.com/gpu"
 
 Edits: TypeAlias = Mapping[str, Any]
 """``containerEdits`` of a specification: what changes in a container's configuration."""
 
-_PREFIX, _SUFFIX = "hami-", ".json"
+NAME = "hami.json"
+"""The file of our specification."""
 
 _OLDEST = "0.6.0"
 """The version of a specification without cards of NVIDIA's. containerd 1.7 reads it."""
@@ -45,9 +45,16 @@ _OLDEST = "0.6.0"
 NO_OTHERS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Many images have ``all`` there, and NVIDIA's runtime would add all cards."""
 
-
 _NEEDED_S = 20.0
-"""The kubelet has the container created right after the specification is written."""
+"""The kubelet has the container created right after its device is defined."""
+
+
+class CardEdits(NamedTuple):
+    """The edits for some cards, the version of CDI that they need, and those for all cards."""
+
+    version: str
+    common: Edits
+    own: Edits
 
 
 class _Device(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,22 +84,22 @@ class NodeCards:
         known = self._devices()
         return [card for card in cards if card not in known]
 
-    def edits(self, cards: Sequence[str]) -> tuple[str, Edits]:
-        """The edits for a container with these cards, after the version of CDI that they need.
+    def edits(self, cards: Sequence[str]) -> CardEdits:
+        """The edits for a container with these cards.
 
         Raises:
             StateError: no specification has one of these cards.
         """
         known = self._devices()
-        version, found = _OLDEST, dict[str, Any]()
         for card in cards:
             if card not in known:
                 raise StateError(f"card {card}", self.why_missing(), FIX)
-            specification, device = known[card]
-            _add(found, specification.container_edits)
-            _add(found, device.container_edits)
-            version = max(version, specification.cdi_version, key=_number)
-        return version, found
+        specifications = [known[card][0] for card in cards]
+        return CardEdits(
+            max((_OLDEST, *(each.cdi_version for each in specifications)), key=_number),
+            _merged(*(each.container_edits for each in specifications)),
+            _merged(*(known[card][1].container_edits for card in cards)),
+        )
 
     def why_missing(self) -> str:
         """Why no container can be allocated a card, in one line."""
@@ -105,7 +112,8 @@ class NodeCards:
         for directory in self._directories:
             here: dict[str, tuple[_Specification, _Device]] = {}
             twice = set()
-            for specification in map(_read, _files(directory)):
+            files = {*directory.glob("*.json"), *directory.glob("*.yaml")} - {directory / NAME}
+            for specification in map(_read, sorted(files)):
                 if specification is not None and specification.kind == NVIDIA_KIND:
                     for device in specification.devices or ():
                         twice |= {device.name} & here.keys()
@@ -113,17 +121,6 @@ class NodeCards:
             found |= here
             found = {name: each for name, each in found.items() if name not in twice}
         return found
-
-
-def _files(directory: Path) -> list[Path]:
-    """The specifications in a directory that are not ours."""
-    with suppress(OSError):
-        return sorted(
-            path
-            for path in directory.iterdir()
-            if path.suffix in (".json", ".yaml") and not _is_ours(path.name)
-        )
-    return []
 
 
 FIX = (
@@ -137,87 +134,94 @@ def device_name(slot: str) -> str:
     return f"{KIND}={slot}"
 
 
-def write(paths: Paths, slot: str, edits: tuple[str, Edits], binds: Iterable[Bind]) -> None:
-    """Define the device of a container, or define it anew.
+class ContainerDevices:
+    """The devices of the containers that are about to start, in one specification.
+
+    The runtime parses all specifications after each change of one: with 100 of 36 KB each, that
+    took 240 ms (the library of the CDI project, 1.1.0). So there is one, which has the edits for
+    all cards once, and only containers that may not have been created yet.
 
     Args:
-        paths: the node's directories.
-        slot: the name of its slot.
-        edits: of ``NodeCards.edits``.
-        binds: the mounts of its slot.
-
-    Raises:
-        StateError: the specification cannot be written.
+        directory: where the specification is.
     """
-    version, of_cards = edits
-    mounts = [
-        {
-            "hostPath": str(bind.source),
-            "containerPath": str(bind.target),
-            "options": ["ro" if bind.read_only else "rw", "nosuid", "nodev", "bind"],
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / NAME
+        self._defined: dict[str, tuple[float, CardEdits]] = {}
+        # The containers of an earlier agent may need its specification.
+        self._written_at = time.monotonic()
+
+    def define(self, slot: str, cards: CardEdits, binds: Iterable[Bind]) -> None:
+        """Define the device of a container, or define it anew.
+
+        Args:
+            slot: the name of its slot.
+            cards: the edits for its cards.
+            binds: the mounts of its slot.
+
+        Raises:
+            StateError: the specification cannot be written.
+        """
+        mounts = [
+            {
+                "hostPath": str(bind.source),
+                "containerPath": str(bind.target),
+                "options": ["ro" if bind.read_only else "rw", "nosuid", "nodev", "bind"],
+            }
+            for bind in binds
+        ]
+        # Of a variable the last value counts.
+        variables = [f"{name}={value}" for name, value in NO_OTHERS.items()]
+        own = _merged(cards.own, {"env": variables, "mounts": mounts})
+        self._written_at = now = time.monotonic()
+        self._defined = {
+            name: each for name, each in self._defined.items() if now - each[0] < _NEEDED_S
         }
-        for bind in binds
-    ]
-    all_edits = dict[str, Any]()
-    _add(all_edits, of_cards)
-    _add(all_edits, {"mounts": mounts})
-    others = [each for each in all_edits.get("env", ()) if each.partition("=")[0] not in NO_OTHERS]
-    all_edits["env"] = others + [f"{name}={value}" for name, value in NO_OTHERS.items()]
-    device = {"name": slot, "containerEdits": all_edits}
-    content = msgspec.json.encode({"cdiVersion": version, "kind": KIND, "devices": [device]})
-    path = _path(paths, slot)
-    # The runtime reads files of this directory by their suffix.
-    aside = path.with_suffix(".new")
-    try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        aside.write_bytes(content)
+        self._defined[slot] = now, cards._replace(own=own)
+        try:
+            self._write([(name, cards) for name, (_, cards) in self._defined.items()])
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror or error}"
+            fix = f"free some space, and check {self._path.parent}"
+            raise StateError(f"the CDI specification of slot {slot}", why, fix) from error
+
+    def remove_unneeded(self) -> None:
+        """Remove the specification if all of its containers have been created.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        if time.monotonic() - self._written_at >= _NEEDED_S:
+            self._written_at = math.inf
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, defined: list[tuple[str, CardEdits]]) -> None:
+        common: Edits = defined[0][1].common
+        if any(cards.common != common for _, cards in defined):
+            common = {}
+        devices = (
+            _Device(name, dict(cards.own) if common else _merged(cards.common, cards.own))
+            for name, cards in defined
+        )
+        version = max((cards.version for _, cards in defined), key=_number)
+        specification = _Specification(version, KIND, tuple(devices), dict(common))
+        # The runtime reads files of this directory by their suffix.
+        aside = self._path.with_suffix(".new")
+        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        aside.write_bytes(msgspec.json.encode(specification))
         aside.chmod(0o644)
-        aside.rename(path)
-    except OSError as error:
-        why = f"{error.filename}: {error.strerror or error}"
-        fix = f"free some space, and check {path.parent}"
-        raise StateError(f"the CDI specification of slot {slot}", why, fix) from error
+        aside.rename(self._path)
 
 
-def keep(paths: Paths, slots: Iterable[str]) -> None:
-    """Remove the specifications of other slots than these, and those of containers that run.
-
-    The runtime reads a specification when it creates the container, and the next start writes a new
-    one. It reads all of them after each change, so few must be there: with 100 of 36 KB each, one
-    look took 240 ms (the library of the CDI project, 1.1.0).
-
-    Raises:
-        OSError: one cannot be removed.
-    """
-    kept = {_path(paths, slot).name for slot in slots}
-    now = time.time()
-    if paths.cdi[-1].is_dir():
-        for path in list(paths.cdi[-1].iterdir()):
-            with suppress(FileNotFoundError):
-                if _is_ours(path.name) and (
-                    path.name not in kept or now - path.stat().st_mtime > _NEEDED_S
-                ):
-                    path.unlink()
-
-
-def _path(paths: Paths, slot: str) -> Path:
-    return paths.cdi[-1] / f"{_PREFIX}{slot}{_SUFFIX}"
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith(_PREFIX) and name.endswith((_SUFFIX, ".new"))
-
-
-def _add(to: dict[str, Any], more: Edits | None) -> None:
-    """Add edits to others. An edit that two cards have in common is added once."""
-    for key, value in (more or {}).items():
-        if value is None:
-            continue
+def _merged(*some: Edits | None) -> dict[str, Any]:
+    """Edits together. One that several have is there once, where the last one has it."""
+    merged: dict[str, Any] = {}
+    for key, value in (item for edits in some for item in (edits or {}).items()):
         if isinstance(value, list):
-            known = to.setdefault(key, [])
-            to[key] = known + [each for each in value if each not in known]
-        else:
-            to[key] = value
+            merged[key] = [each for each in merged.get(key, ()) if each not in value] + value
+        elif value is not None:
+            merged[key] = value
+    return merged
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ ID. So all names on the node are compared with the pods and containers that exis
 """
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -50,9 +51,9 @@ def remains(cluster: WholeCluster) -> list[str]:
     slots = card_owners.slots(node)
     if len(slots) != len(entries):
         found.append(f"{len(slots)} slots for {len(entries)} entries: {slots}")
-    for path in node.cdi.glob("hami-*"):
-        if path.stem.removeprefix("hami-") not in slots:
-            found.append(f"CDI device {path.name}")
+    for path in node.cdi.glob("hami*"):
+        devices = json.loads(path.read_text())["devices"]
+        found += [f"CDI device {each['name']}" for each in devices if each["name"] not in slots]
     namespaces = len(list((node.root / "run" / "netns").iterdir()))
     if namespaces != len(uids):
         found.append(f"{namespaces} network namespaces for {len(uids)} pods")

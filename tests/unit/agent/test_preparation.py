@@ -61,11 +61,9 @@ def start(prepared: Preparation, monkeypatch: pytest.MonkeyPatch) -> Start:
 
 def device(node: NodeState, slot: str, tmp_path: Path) -> dict[str, Any]:
     """What the container runtime adds to a container, by its CDI specification."""
-    text = (tmp_path / "cdi" / f"hami-{slot}.json").read_text()
-    (found,) = json.loads(text)["devices"]
-    assert found["name"] == slot
-    edits: dict[str, Any] = found["containerEdits"]
-    return edits
+    devices = json.loads((tmp_path / "cdi" / "hami.json").read_text())["devices"]
+    (edits,) = (each["containerEdits"] for each in devices if each["name"] == slot)
+    return dict(edits)
 
 
 def test_a_container_gets_its_assigned_card_whatever_the_kubelet_picked(

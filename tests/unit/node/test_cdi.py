@@ -1,7 +1,7 @@
 """The CDI specification of a container, from NVIDIA's specification of the node's cards."""
 
 import json
-import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,35 @@ def cards(paths: Paths) -> cdi.NodeCards:
     return cdi.NodeCards(paths.cdi)
 
 
+@pytest.fixture
+def containers(paths: Paths) -> cdi.ContainerDevices:
+    return cdi.ContainerDevices(paths.cdi[-1])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of the monotonic clock."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def defined(paths: Paths) -> dict[str, Any]:
+    """What the runtime adds to a container, by its device: CDI adds lists to lists."""
+    specification = json.loads((paths.cdi[-1] / "hami.json").read_text())
+    assert specification["kind"] == "hami.io/card"
+    return {
+        device["name"]: {
+            key: [
+                *specification["containerEdits"].get(key, ()),
+                *device["containerEdits"].get(key, ()),
+            ]
+            for key in specification["containerEdits"].keys() | device["containerEdits"].keys()
+        }
+        for device in specification["devices"]
+    }
+
+
 def put(directory: Path, name: str, specification: Any) -> Path:
     text = json.dumps if name.endswith(".json") else yaml.safe_dump
     path = directory / name
@@ -64,28 +93,23 @@ def renamed(name: str, **edits: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["nvidia.yaml", "nvidia.json"])
 def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
-    paths: Paths, cards: cdi.NodeCards, name: str
+    paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices, name: str
 ) -> None:
     put(paths.cdi[0], name, NVIDIA)
-    cdi.write(paths, "s", cards.edits(["GPU-b", "GPU-a"]), [BIND])
-    assert json.loads((paths.cdi[1] / "hami-s.json").read_text()) == {
+    containers.define("s", cards.edits(["GPU-b", "GPU-a"]), [BIND])
+    assert json.loads((paths.cdi[1] / "hami.json").read_text()) == {
         "cdiVersion": "0.6.0",
         "kind": "hami.io/card",
+        "containerEdits": NVIDIA["containerEdits"],
         "devices": [
             {
                 "name": "s",
                 "containerEdits": {
-                    # Last, because the last value of a variable counts.
-                    "env": ["NVIDIA_DRIVER_CAPABILITIES=all", "NVIDIA_VISIBLE_DEVICES=void"],
-                    "deviceNodes": [
-                        {"path": "/dev/nvidiactl"},
-                        {"path": "/dev/nvidia1"},
-                        {"path": "/dev/nvidia0"},
-                    ],
+                    "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+                    "deviceNodes": [{"path": "/dev/nvidia1"}, {"path": "/dev/nvidia0"}],
                     # Both cards have it, and it runs once.
                     "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook"}],
                     "mounts": [
-                        *NVIDIA["containerEdits"]["mounts"],
                         {
                             "hostPath": str(BIND.source),
                             "containerPath": str(BIND.target),
@@ -98,16 +122,50 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
     }
 
 
+def test_containers_that_start_at_once_have_a_device_each(
+    paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices
+) -> None:
+    """Also with cards of several specifications, which differ in what they have for all cards."""
+    for_all = {"env": ["A=1", "NVIDIA_VISIBLE_DEVICES=void"]}
+    put(paths.cdi[0], "a.yaml", {**NVIDIA, "containerEdits": for_all})
+    other = renamed("GPU-c", env=["C=1", "NVIDIA_VISIBLE_DEVICES=all"])
+    put(paths.cdi[0], "b.yaml", {**other, "containerEdits": None})
+    expected = {}
+    for name, of, variables in (
+        ("first", ["GPU-a"], {"A": "1"}),
+        ("second", ["GPU-b"], {"A": "1"}),
+        ("third", ["GPU-c"], {"C": "1"}),
+        ("fourth", ["GPU-a", "GPU-c"], {"A": "1", "C": "1"}),
+    ):
+        containers.define(name, cards.edits(of), [BIND])
+        expected[name] = {**variables, "NVIDIA_VISIBLE_DEVICES": "void"}
+        # Of a variable the last value counts.
+        found = {
+            name: dict(each.split("=") for each in edits["env"])
+            for name, edits in defined(paths).items()
+        }
+        assert found == expected
+
+
+def test_a_device_is_defined_anew(
+    paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices
+) -> None:
+    put(paths.cdi[0], "nvidia.yaml", NVIDIA)
+    for card in ("GPU-a", "GPU-b"):
+        containers.define("s", cards.edits([card]), [])
+    assert defined(paths)["s"]["deviceNodes"][1:] == [{"path": "/dev/nvidia1"}]
+
+
 def test_a_newer_version_of_cdi_is_kept(paths: Paths, cards: cdi.NodeCards) -> None:
     for version in ("0.10.0", "v1.1.0"):
         put(paths.cdi[0], "nvidia.yaml", {**NVIDIA, "cdiVersion": version})
-        assert cards.edits(["GPU-a"])[0] == version
+        assert cards.edits(["GPU-a"]).version == version
 
 
 def test_a_later_directory_counts_more(paths: Paths, cards: cdi.NodeCards) -> None:
     put(paths.cdi[0], "nvidia.yaml", renamed("GPU-a", env=["FROM=etc"]))
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["FROM=run"]))
-    assert "FROM=run" in cards.edits(["GPU-a"])[1]["env"]
+    assert cards.edits(["GPU-a"]).own["env"] == ["FROM=run"]
 
 
 def test_a_card_that_is_defined_twice_is_none(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -120,13 +178,15 @@ def test_a_card_that_is_defined_twice_is_none(paths: Paths, cards: cdi.NodeCards
 
 @pytest.mark.parametrize("edits", [None, {}, {"env": None, "mounts": None}])
 def test_edits_without_a_value_are_none(
-    paths: Paths, cards: cdi.NodeCards, edits: dict[str, None] | None
+    paths: Paths,
+    cards: cdi.NodeCards,
+    containers: cdi.ContainerDevices,
+    edits: dict[str, None] | None,
 ) -> None:
     devices = [{"name": "GPU-a", "containerEdits": edits}]
     put(paths.cdi[0], "a.yaml", {**NVIDIA, "devices": devices, "containerEdits": edits})
-    cdi.write(paths, "s", cards.edits(["GPU-a"]), [])
-    (device,) = json.loads((paths.cdi[1] / "hami-s.json").read_text())["devices"]
-    assert device["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    containers.define("s", cards.edits(["GPU-a"]), [])
+    assert defined(paths)["s"] == {"env": ["NVIDIA_VISIBLE_DEVICES=void"], "mounts": []}
 
 
 def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -134,7 +194,7 @@ def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
     written = put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["DRIVER=1"]))
     assert cards.missing(["GPU-a", "GPU-x"]) == ["GPU-x"]
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["DRIVER=22"]))
-    assert "DRIVER=22" in cards.edits(["GPU-a"])[1]["env"]
+    assert cards.edits(["GPU-a"]).own["env"] == ["DRIVER=22"]
     written.unlink()
     with pytest.raises(StateError, match=r"card GPU-a: no CDI specification in .* has a device"):
         cards.edits(["GPU-a"])
@@ -160,36 +220,43 @@ def test_a_missing_directory_has_no_cards(tmp_path: Path) -> None:
     assert cdi.NodeCards([tmp_path / "none"]).missing(["GPU-a"]) == ["GPU-a"]
 
 
-def test_only_specifications_of_other_containers_are_removed(
-    paths: Paths, cards: cdi.NodeCards
+def test_a_container_that_was_created_is_forgotten(
+    paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices, clock: list[float]
 ) -> None:
-    put(paths.cdi[1], "nvidia.json", NVIDIA)
-    for slot in ("one", "two"):
-        cdi.write(paths, slot, cards.edits(["GPU-a"]), [])
-    (paths.cdi[1] / "hami-killed.new").touch()
-    cdi.keep(paths, ["one"])
-    assert {each.name for each in paths.cdi[1].iterdir()} == {"nvidia.json", "hami-one.json"}
-
-
-def test_the_specification_of_a_container_that_runs_is_removed(
-    paths: Paths, cards: cdi.NodeCards
-) -> None:
-    """The runtime reads all of them after each change."""
+    """The runtime reads all devices after each change."""
     put(paths.cdi[0], "nvidia.json", NVIDIA)
-    cdi.write(paths, "one", cards.edits(["GPU-a"]), [])
-    cdi.keep(paths, ["one"])
-    (written,) = paths.cdi[1].iterdir()
-    long_ago = written.stat().st_mtime - 60
-    os.utime(written, (long_ago, long_ago))
-    cdi.keep(paths, ["one"])
+    for name in ("one", "two", "three"):
+        containers.define(name, cards.edits(["GPU-a"]), [])
+        clock[0] += 15
+    assert defined(paths).keys() == {"two", "three"}
+    containers.remove_unneeded()
+    assert defined(paths).keys() == {"two", "three"}
+    clock[0] += 15
+    containers.remove_unneeded()
     assert list(paths.cdi[1].iterdir()) == []
+    containers.define("four", cards.edits(["GPU-a"]), [])
+    assert defined(paths).keys() == {"four"}
+
+
+def test_what_an_earlier_agent_has_left_is_removed_later(
+    paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices, clock: list[float]
+) -> None:
+    """Its containers may not have been created yet."""
+    put(paths.cdi[1], "nvidia.json", NVIDIA)
+    containers.define("one", cards.edits(["GPU-a"]), [])
+    again = cdi.ContainerDevices(paths.cdi[1])
+    again.remove_unneeded()
+    assert defined(paths).keys() == {"one"}
+    clock[0] += 30
+    again.remove_unneeded()
+    assert [each.name for each in paths.cdi[1].iterdir()] == ["nvidia.json"]
 
 
 def test_a_specification_that_cannot_be_written_says_why(
-    paths: Paths, cards: cdi.NodeCards
+    paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices
 ) -> None:
     put(paths.cdi[0], "nvidia.json", NVIDIA)
     paths.cdi[1].rmdir()
     paths.cdi[1].touch()
     with pytest.raises(StateError, match="the CDI specification of slot s"):
-        cdi.write(paths, "s", cards.edits(["GPU-a"]), [])
+        containers.define("s", cards.edits(["GPU-a"]), [])

@@ -41,9 +41,9 @@ def program(folder: Path, script: str) -> str:
 def test_its_cards_can_be_given_to_containers(tmp_path: Path) -> None:
     made = tmp_path / "state" / "cdi"
     make_specification(program(tmp_path, WRITES), made, Path("/"))
-    version, edits = NodeCards([made]).edits(["GPU-a"])
-    assert version == "0.8.0"
-    assert edits["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+    edits = NodeCards([made]).edits(["GPU-a"])
+    assert edits.version == "0.8.0"
+    assert edits.own["deviceNodes"] == [{"path": "/dev/nvidia0"}]
 
 
 @pytest.mark.parametrize(
