@@ -59,7 +59,8 @@ pub struct Dead {
 /// that charges or joins may call it, and several at once.
 type Oracle = Box<dyn Fn(&Dead) -> Departed + Send + Sync>;
 
-/// The account file of a slice, mapped for the life of this value. It holds no descriptor.
+/// The account file of a slice, mapped for the life of this value. It holds no descriptor, unless
+/// [`Self::keep_open`] was called.
 pub struct Account {
     map: NonNull<Layout>,
     pub(crate) file: AccountFile,
@@ -98,6 +99,13 @@ impl Account {
         let size = FILE.layout(file.format).size;
         let map = map(&descriptor, size).map_err(|e| FILE.io(path, e))?;
         Ok(Self { map, file, departed: Box::new(departed) })
+    }
+
+    /// Keeps the file open, so that a probe of one process costs one system call and not seven. It
+    /// is for a process whose descriptors nobody else closes: if this one is closed, all processes
+    /// of the slice count as alive.
+    pub fn keep_open(&mut self) {
+        self.file.keep_open();
     }
 
     /// The format of the file.

@@ -1,10 +1,11 @@
 //! Opening the file inside a program that may close any descriptor at any time.
 //!
 //! A `close_range(3, ~0)` in another thread of the program can close a descriptor between two of
-//! our calls, and the program's next `open` gets its number. So no descriptor is kept, and one is
-//! used and closed only after `fstat` has shown that it is still our file. The result of a call
-//! counts only if the descriptor is still our file afterwards. A `close` of the program within the
-//! nanoseconds between our `fstat` and our `close` can still hit a descriptor of the program.
+//! our calls, and the program's next `open` gets its number. So no descriptor is kept, except in the
+//! coordinator, which is a process of its own. A descriptor is used and closed only after `fstat`
+//! has shown that it is still our file. The result of a call counts only if the descriptor is still
+//! our file afterwards. A `close` of the program within the nanoseconds between our `fstat` and our
+//! `close` can still hit a descriptor of the program.
 //!
 //! `openat`, `pread64` and `close` are bare system calls, because libc's functions are cancellation
 //! points (`hami_limits::futex`).
@@ -32,13 +33,19 @@ pub(crate) struct AccountFile {
     pub path: PathBuf,
     pub format: Format,
     id: FileId,
+    /// Open for probes.
+    pub kept: Option<Descriptor>,
 }
 
 /// A descriptor that the program may close at any time.
+#[derive(Debug)]
 pub(crate) struct Descriptor {
     pub fd: RawFd,
     id: FileId,
 }
+
+/// Descriptors with higher numbers are not kept: by default a process may have 1024.
+const MAX_KEPT: RawFd = 512;
 
 /// Flags for a path that others could have changed: no link is followed, and no pipe is waited for.
 const CAUTION: libc::c_int = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -57,7 +64,12 @@ impl AccountFile {
             return Err(kind.wrong_size(&path));
         }
         let format = kind.check_head(&start).map_err(|reason| kind.damaged(&path, reason))?;
-        Ok((Self { path, format, id }, file))
+        Ok((Self { path, format, id, kept: None }, file))
+    }
+
+    /// Keeps the file open for probes, unless the process has many open files.
+    pub fn keep_open(&mut self) {
+        self.kept = self.open(libc::O_RDONLY).ok().filter(|file| file.fd < MAX_KEPT);
     }
 
     /// Opens the account again. It fails if the path does not name the same file any more, or

@@ -112,21 +112,28 @@ impl Drop for ByteLock {
 }
 
 /// Tests locks without taking them. Read access to the file is enough.
-pub(crate) struct Probe {
-    file: Descriptor,
-    _no_fork: NoFork,
+pub(crate) enum Probe<'a> {
+    Kept(&'a Descriptor),
+    Opened(Descriptor, NoFork),
 }
 
-impl Probe {
+impl<'a> Probe<'a> {
     /// Fails if the account cannot be opened: then every process counts as alive.
-    pub fn open(account: &AccountFile) -> io::Result<Self> {
+    pub fn open(account: &'a AccountFile) -> io::Result<Self> {
+        if let Some(file) = &account.kept {
+            return Ok(Self::Kept(file));
+        }
         let no_fork = NoFork::begin()?;
-        Ok(Self { file: account.open(libc::O_RDONLY)?, _no_fork: no_fork })
+        Ok(Self::Opened(account.open(libc::O_RDONLY)?, no_fork))
     }
 
     /// Whether a living process holds the slot. Yes if in doubt.
     pub fn is_held(&self, slot: usize) -> bool {
-        is_held(self.file.fd, slot) || !self.file.is_ours()
+        let file: &Descriptor = match self {
+            Self::Kept(file) => file,
+            Self::Opened(file, _) => file,
+        };
+        is_held(file.fd, slot) || !file.is_ours()
     }
 }
 

@@ -105,6 +105,27 @@ fn closing_all_descriptors_does_not_end_a_membership() {
     assert_eq!(alive(&scratch), [false]);
 }
 
+#[test]
+fn an_account_that_is_kept_open_shows_deaths() {
+    let scratch = Scratch::new("kept");
+    let flags = flags();
+    let child = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        let _member = account.join().unwrap();
+        flags[0].store(1, Ordering::SeqCst);
+        wait_for(&flags[1]);
+    });
+    wait_for(&flags[0]);
+    let mut account = Account::attach(&scratch.path()).unwrap();
+    account.keep_open();
+    // It is not opened again.
+    std::fs::remove_file(scratch.path()).unwrap();
+    assert!(!account.find_dead(|_| true)[0]);
+    flags[1].store(1, Ordering::SeqCst);
+    assert_eq!(child.wait(), 0);
+    assert!(account.find_dead(|_| true)[0]);
+}
+
 /// Maps memory at all addresses below the lowest programs, as an emulator does for its guest.
 fn map_over_low_memory(_account: &Path) {
     let (start, length) = (0x1_0000 as *mut libc::c_void, 0x3f_0000);

@@ -109,6 +109,11 @@ impl Slice {
         }))
     }
 
+    /// Keeps its account open, for frequent probes.
+    pub fn keep_open(&mut self) {
+        self.account.keep_open();
+    }
+
     pub fn key(&self) -> u64 {
         self.key
     }

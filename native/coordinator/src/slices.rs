@@ -118,7 +118,8 @@ impl Slices {
             }) as u64
         };
         match Slice::open(&self.directory.join(&directory.name), self.keys, card) {
-            Ok(slice) => {
+            Ok(mut slice) => {
+                slice.keep_open();
                 self.keys += 1;
                 self.open.insert(directory, slice);
             }
