@@ -97,9 +97,8 @@ impl Account {
     /// An existing account.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let account = Self { path };
-        account.read(py)?;
-        Ok(account)
+        py.detach(|| Snapshot::check(&path)).map_err(errors::file)?;
+        Ok(Self { path })
     }
 
     /// The account now.

@@ -12,7 +12,7 @@ use crate::layout::{
 };
 use crate::slot_lock::is_held;
 use hami_limits::FileError;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsRawFd;
@@ -58,22 +58,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Checks that a file is an account, without its numbers.
+    pub fn check(path: &Path) -> Result<(), FileError> {
+        let mut head = [0; 16];
+        read_at(path, &open(path)?, &mut head, 0)?;
+        FILE.check_head(&head).map(drop).map_err(|reason| FILE.damaged(path, reason))
+    }
+
     /// Reads an account.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let io_error = |e| FILE.io(path, e);
-        let caution = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
-        let file = file.map_err(io_error)?;
-        let metadata = file.metadata().map_err(io_error)?;
-        if !metadata.is_file() || !FILE.has_size(metadata.len()) {
-            return Err(FILE.wrong_size(path));
-        }
+        let file = open(path)?;
         let mut bytes = vec![0; offset_of!(Layout, shared)];
-        let read = |bytes: &mut [u8], at: usize, length: usize| match file
-            .read_exact_at(&mut bytes[at..at + length], at as u64)
-        {
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Err(FILE.wrong_size(path)),
-            read => read.map_err(io_error),
+        let read = |bytes: &mut [u8], at: usize, length: usize| {
+            read_at(path, &file, &mut bytes[at..at + length], at)
         };
         read(&mut bytes, 0, offset_of!(Layout, records))?;
         FILE.check_head(&bytes).map_err(|reason| FILE.damaged(path, reason))?;
@@ -89,6 +86,25 @@ impl Snapshot {
         }
         let fd = file.as_raw_fd();
         decode(&bytes, slots, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
+    }
+}
+
+fn open(path: &Path) -> Result<File, FileError> {
+    let io_error = |e| FILE.io(path, e);
+    let caution = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
+    let file = file.map_err(io_error)?;
+    let metadata = file.metadata().map_err(io_error)?;
+    if !metadata.is_file() || !FILE.has_size(metadata.len()) {
+        return Err(FILE.wrong_size(path));
+    }
+    Ok(file)
+}
+
+fn read_at(path: &Path, file: &File, bytes: &mut [u8], at: usize) -> Result<(), FileError> {
+    match file.read_exact_at(bytes, at as u64) {
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => Err(FILE.wrong_size(path)),
+        read => read.map_err(|e| FILE.io(path, e)),
     }
 }
 
