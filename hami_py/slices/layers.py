@@ -38,7 +38,8 @@ class Layer:
 
     Attributes:
         rows: the limits.
-        used: bytes in use, by row.
+        used: bytes that a request finds in use, by row. The memory of a dead process does not
+            count while a request waits for it.
         measured: the part of ``used``, by row, that no process is charged and that the driver was
             measured to hold for them.
         processes: the processes in the account.
@@ -63,8 +64,9 @@ class Layer:
         return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
     def driver_memory(self, i: int) -> int:
-        """Bytes of a row that the driver has taken for itself, for all processes."""
-        return self.measured[i] + sum(process.driver_memory[i] for process in self.processes)
+        """Bytes of a row that the driver has taken for itself, for all living processes."""
+        living = [process for process in self.processes if process.alive]
+        return self.measured[i] + sum(process.driver_memory[i] for process in living)
 
     def times(self, i: int) -> Times:
         """The times of all processes on a row's card."""
@@ -82,7 +84,7 @@ def read_layer(directory: Path) -> Layer:
 
 
 def read_from_outside(directory: Path) -> Layer:
-    """Read a slice of this user; dead processes are in it until their entries are reclaimed.
+    """Read a slice of this user.
 
     Raises:
         StateError: it cannot be read.

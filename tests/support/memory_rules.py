@@ -127,6 +127,8 @@ class Execution:
         self._wait(lambda: self._is_freed(console.pid))
         # What others have imported from it stays charged to it.
         self._wait(self._agrees)
+        # A living process looks for dead ones at most every 10 ms.
+        time.sleep(0.011)
         self._check(f"kill {name}")
 
     def _resolve(self, command: str) -> str | None:
@@ -240,15 +242,17 @@ class Execution:
 
     def _check_info(self, console: Console, thread: str = "") -> int | None:
         """cuMemGetInfo tells limit and rest. Returns the current card, if there is one."""
+        from hami_py._native import Account
+
         if console(f"{thread}info") != 0:
             return None
         free, total = value(console.outputs, "free"), value(console.outputs, "total")
         if total not in self._setting.limits:
             raise Broken("info", f"total is {total}")
         card = self._setting.limits.index(total)
-        charged, driver = self._accounted(card)
+        used = Account.open(self._slice / "account").snapshot().memory_used[card]
         of_card = self._gpu.ledger()["cards"][card]
-        expected = min(max(0, total - charged - driver), of_card["total"] - of_card["used"])
+        expected = min(max(0, total - used), of_card["total"] - of_card["used"])
         if free != expected:
             raise Broken("info", f"card {card}: free is {free}, expected {expected}: {of_card}")
         return card

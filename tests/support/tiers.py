@@ -43,6 +43,7 @@ AMOUNTS = {
     "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
     "random memory programs": Amount(8, 30, 300, "of 150 commands each"),
     "rounds of mixed races": Amount(3_000, 3_000, 50_000, "of each thread, with 8 x 4 threads"),
+    "restarts of a server": Amount(3, 3, 50, "in one slice, each after the one before was killed"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),
     "crowds": Amount(1, 1, 20, "of 100 pods at once on one node"),
 }

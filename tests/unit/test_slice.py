@@ -198,12 +198,13 @@ def test_memory_of_a_dead_process_is_not_counted(stub: StubServer, start: Start)
         process = start(s, "hold", "100")
         process.kill()
         process.communicate(timeout=DEADLINE)
-        # Of its pid namespace the grace has to pass: counted by looks, not by the clock.
+        card = s.usage().cards[0]
+        assert (card.memory_used, card.memory_free) == (0, GIB)
+        # It is listed until the grace period has passed: counted by looks, not by the clock.
         looks = 0
-        while s.usage().cards[0].memory_used:
+        while s.usage().cards[0].processes:
             looks += 1
             assert looks < 100_000
-        assert s.usage().cards[0].processes == ()
 
 
 # Resizing.

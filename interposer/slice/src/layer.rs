@@ -149,9 +149,10 @@ impl Layer {
         if row < hami_account::CARDS { self.account.unpaid_debt(row, now) } else { Debt::default() }
     }
 
+    /// The bytes of a row that a request would find in use.
     #[inline]
-    pub(crate) fn used(&self, row: usize) -> u64 {
-        self.account.used(row)
+    pub(crate) fn in_use(&self, row: usize) -> u64 {
+        self.account.in_use(row)
     }
 
     /// The living members in this PID namespace, and the bytes that each holds of a row, if there
@@ -164,9 +165,11 @@ impl Layer {
     /// 10 ms ago, in any process, it does nothing.
     #[inline]
     pub(crate) fn reap(&self) {
-        if let Ok(member) = self.joined() {
-            member.reap_dead();
-        }
+        match self.joined() {
+            Ok(member) => member.reap_dead(),
+            // A program that only asks NVML is no member.
+            Err(_) => self.account.reap_dead(),
+        };
     }
 
     #[inline]

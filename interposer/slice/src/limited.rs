@@ -341,7 +341,7 @@ impl Limited {
         descriptors::refresh(self);
         self.least(card, |index, layer, row| {
             layer.reap();
-            self.limit_at(card, index, row).saturating_sub(layer.used(row))
+            self.limit_at(card, index, row).saturating_sub(layer.in_use(row))
         })
     }
 
@@ -355,7 +355,7 @@ impl Limited {
 
     /// The bytes that the processes of the innermost slice hold.
     pub fn used(&self, card: &Card) -> u64 {
-        self.innermost(&card.rows).map_or(0, |(layer, row)| layer.used(row))
+        self.innermost(&card.rows).map_or(0, |(layer, row)| layer.in_use(row))
     }
 
     /// The layers that have a row for the card.

@@ -40,7 +40,7 @@ fn measure(path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
         });
         member.uncharge(0, LIMIT);
     }
-    print("used", || black_box(account.used(0)));
+    print("in_use", || black_box(account.in_use(0)));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Whether the driver has freed everything that a dead process held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Account {
     map: NonNull<Layout>,
     pub(crate) file: AccountFile,
     pub(crate) departed: Oracle,
+    /// Whether this process has probed the locks through this value.
+    pub(crate) has_probed: AtomicBool,
 }
 
 // SAFETY: the mapping is shared with other processes and only accessed through atomics.
@@ -98,7 +100,7 @@ impl Account {
         let (file, descriptor) = AccountFile::find(path, &FILE)?;
         let size = FILE.layout(file.format).size;
         let map = map(&descriptor, size).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map, file, departed: Box::new(departed) })
+        Ok(Self { map, file, departed: Box::new(departed), has_probed: AtomicBool::new(false) })
     }
 
     /// Keeps the file open, so that a probe of one process costs one system call and not seven. It
@@ -121,6 +123,16 @@ impl Account {
         let committed =
             words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>();
         (committed * UNIT).saturating_add(self.measured(card))
+    }
+
+    /// The bytes of a card that a request finds in use: [`Self::used`] without the memory of dead
+    /// processes for which a request waits.
+    #[inline]
+    pub fn in_use(&self, card: usize) -> u64 {
+        match self.layout().header.deaths.0.awaited_until.load(Ordering::Relaxed) {
+            0 => self.used(card),
+            until => self.used(card).saturating_sub(self.awaited(card, until)),
+        }
     }
 
     /// The bytes that the driver holds for the processes on a card beyond what they are charged, as

@@ -46,7 +46,7 @@ pub(crate) struct Header {
     pub identity: Identity,
     pub high_water: Line<AtomicU32>,
     pub slow_lock: Line<AtomicU32>,
-    pub probed_at: Line<AtomicU64>,
+    pub deaths: Line<Deaths>,
     pub departed: Counters,
     pub wake: Line<AtomicU32>,
     pub departed_compute: ComputeSums,
@@ -57,6 +57,15 @@ pub(crate) struct Header {
     pub shared_high: AtomicU32,
     /// Not 0 if descriptors may be all that keeps some memory.
     pub any_kept: AtomicU32,
+}
+
+/// What is known of deaths. Times are milliseconds since boot.
+#[repr(C)]
+pub(crate) struct Deaths {
+    /// When all locks were last probed.
+    pub probed_at: AtomicU64,
+    /// Until when requests may wait for the memory of a dead process; 0 if there is none.
+    pub awaited_until: AtomicU64,
 }
 
 /// The part of the header that never changes. It is checked by `pread`, never in the mapping.
@@ -164,7 +173,7 @@ const _: () = assert!(offset_of!(Layout, records) == 36_864);
 const _: () = assert!(offset_of!(Layout, compute) == 102_400);
 const _: () = assert!(offset_of!(Header, high_water) == 64);
 const _: () = assert!(offset_of!(Header, slow_lock) == 128);
-const _: () = assert!(offset_of!(Header, probed_at) == 192);
+const _: () = assert!(offset_of!(Header, deaths) == 192);
 const _: () = assert!(offset_of!(Header, departed) == 256);
 const _: () = assert!(offset_of!(Header, wake) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);

@@ -64,8 +64,10 @@
 //! tentative units are dropped at once, its committed units when the driver has freed the memory.
 //! The caller provides a function that answers whether it has ([`Account::attach_with`]). If the
 //! function does not know, the memory counts as free 750 ms after the death was noticed. A request
-//! that fits only with that memory waits for it, two seconds at most. If the file cannot be opened
-//! any more, every process counts as alive.
+//! that fits only with that memory waits for it, two seconds at most. Readings of the use count what
+//! a request finds: for these two seconds after the death was noticed, the memory counts as free
+//! ([`Account::in_use`], [`Snapshot`]). If the file cannot be opened any more, every process counts
+//! as alive.
 //!
 //! # Engine times
 //!
@@ -92,6 +94,7 @@
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot
+//!         awaited_until: u64         until when requests may wait for a dead process's memory, or 0
 //!    256  departed: refusals [u64; 16], anomalies u64: of processes whose slots are free again
 //!    448  wake: u32                  the wake-up word of the coordinator; a futex
 //!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; debt [u64; 16]

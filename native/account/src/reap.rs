@@ -25,7 +25,7 @@
 
 use crate::account::{Account, Dead, Departed};
 use crate::identity::ProcessIdentity;
-use crate::layout::{CARDS, FREE, Record, SLOTS, UNIT, Word};
+use crate::layout::{CARDS, FREE, Record, SLOTS, TAKEN, UNIT, Word};
 use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
@@ -36,6 +36,13 @@ use std::time::{Duration, Instant};
 /// How often, at most, all locks of an account are probed if no request is about to be refused. All
 /// processes together count. To probe 256 locks costs 0.15 ms.
 const PROBE_INTERVAL_MS: u64 = 10;
+
+/// For how long after the notice of a death the memory of the process counts as free in readings:
+/// as long as a request waits for it.
+const AWAITED_MS: u64 = Member::DEPARTURE.as_millis() as u64;
+
+/// When the death of a process was noticed whose own memory is free, but which others keep in part.
+const LONG_AGO: u64 = 1;
 
 /// How long a thread waits if another thread of its process reaps. The other thread may be calling
 /// NVML.
@@ -49,7 +56,8 @@ impl Account {
     /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that
     /// came back. It is for processes that are not members; members call [`Member::reap_dead`].
     ///
-    /// It may be called often: within 10 ms of the last call by any process it does nothing.
+    /// It may be called often: within 10 ms of the last call by any process it does nothing, except
+    /// for the first call of this process.
     pub fn reap_dead(&self) -> u64 {
         if !self.probe_is_due() {
             return 0;
@@ -81,8 +89,14 @@ impl Account {
     }
 
     fn probe_is_due(&self) -> bool {
-        let probed_at = &self.layout().header.probed_at.0;
+        let probed_at = &self.layout().header.deaths.0.probed_at;
         let (last, now) = (probed_at.load(Ordering::Relaxed), boot_ms());
+        if !self.has_probed.load(Ordering::Relaxed) {
+            // A process that has just started may have been started because another one has died.
+            self.has_probed.store(true, Ordering::Relaxed);
+            probed_at.store(now, Ordering::Relaxed);
+            return true;
+        }
         // A time in the future was written before a reboot.
         let due = last > now || now - last >= PROBE_INTERVAL_MS;
         due && probed_at.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -96,7 +110,7 @@ impl Account {
         if record.state.load(Ordering::Acquire) == FREE {
             return 0;
         }
-        notice(record);
+        self.notice(record);
         let dropped = self.lower_words(slot, |_, word| word.without_tentative());
         at(Step::TentativeDropped);
         let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0)
@@ -116,6 +130,8 @@ impl Account {
             for card in 0..CARDS {
                 self.compute(slot, card).driver_memory.store(0, Ordering::Relaxed);
             }
+            // No request waits for them any more.
+            record.dead_since.store(LONG_AGO, Ordering::SeqCst);
             record.releases_done.fetch_add(1, Ordering::SeqCst);
             return dropped + cleared;
         }
@@ -124,6 +140,57 @@ impl Account {
         at(Step::BeforeFree);
         record.state.store(FREE, Ordering::Release);
         dropped + cleared
+    }
+
+    /// Stores when the death of a process was first noticed. If the process died during an uncharge,
+    /// this also marks that release as done, so that the remaining bytes count in
+    /// `Member::committed_at_once` again.
+    fn notice(&self, record: &Record) {
+        let begun = record.releases_begun.load(Ordering::SeqCst);
+        let (now, noticed) = (boot_ms(), record.dead_since.load(Ordering::SeqCst));
+        // A time in the future was written before a reboot.
+        if noticed != 0 && noticed <= now {
+            return;
+        }
+        let done = record.releases_done.load(Ordering::SeqCst);
+        let awaited_until = &self.layout().header.deaths.0.awaited_until;
+        awaited_until.fetch_max(now + AWAITED_MS, Ordering::SeqCst);
+        // Only one process succeeds here, and no process clears committed bytes before that.
+        let first =
+            record.dead_since.compare_exchange(noticed, now, Ordering::SeqCst, Ordering::SeqCst);
+        if first.is_ok() {
+            let _ = record.releases_done.compare_exchange(
+                done,
+                begun,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+        }
+    }
+
+    /// The bytes of a card for which requests wait: the dead processes had them, and the driver may
+    /// not have freed them yet.
+    #[cold]
+    pub(crate) fn awaited(&self, card: usize, until: u64) -> u64 {
+        let now = boot_ms();
+        // A time far in the future was written before a reboot.
+        if until <= now || until > now + AWAITED_MS {
+            let awaited_until = &self.layout().header.deaths.0.awaited_until;
+            let _ = awaited_until.compare_exchange(until, 0, Ordering::SeqCst, Ordering::SeqCst);
+            return 0;
+        }
+        let words = self.words(card);
+        let mut dead = [false; SLOTS];
+        for ((dead, record), _) in dead.iter_mut().zip(&self.layout().records).zip(words) {
+            *dead = record.state.load(Ordering::Acquire) == TAKEN
+                && is_awaited(record.dead_since.load(Ordering::SeqCst), now);
+        }
+        let of_the_dead =
+            words.iter().enumerate().filter(|(slot, _)| dead[*slot]).map(|(slot, word)| {
+                let committed = Word(word.load(Ordering::Relaxed)).committed();
+                committed.saturating_sub(self.imported_units(slot, card, &dead))
+            });
+        of_the_dead.sum::<u64>() * UNIT
     }
 
     /// Lowers the slot's word of every card. It returns by how many bytes.
@@ -194,7 +261,8 @@ impl Member<'_> {
     /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that
     /// came back.
     ///
-    /// It may be called often: within 10 ms of the last call by any process it does nothing.
+    /// It may be called often: within 10 ms of the last call by any process it does nothing, except
+    /// for the first call of this process.
     pub fn reap_dead(&self) -> u64 {
         let account = self.account();
         if !account.probe_is_due() {
@@ -270,33 +338,19 @@ impl Record {
     }
 }
 
-/// Stores when the death of a process was first noticed. If the process died during an uncharge,
-/// this also marks that release as done, so that the remaining bytes count in
-/// `Member::committed_at_once` again.
-fn notice(record: &Record) {
-    let begun = record.releases_begun.load(Ordering::SeqCst);
-    let (now, noticed) = (boot_ms(), record.dead_since.load(Ordering::SeqCst));
-    // A time in the future was written before a reboot.
-    if noticed != 0 && noticed <= now {
-        return;
-    }
-    let done = record.releases_done.load(Ordering::SeqCst);
-    // Only one process succeeds here, and no process clears committed bytes before that.
-    let first =
-        record.dead_since.compare_exchange(noticed, now, Ordering::SeqCst, Ordering::SeqCst);
-    if first.is_ok() {
-        let _ =
-            record.releases_done.compare_exchange(done, begun, Ordering::SeqCst, Ordering::SeqCst);
-    }
-}
-
 /// The committed and the requested units of a word.
 fn held(word: Word) -> u64 {
     word.committed() + word.tentative()
 }
 
+/// Whether requests wait for the memory of a process whose death was noticed at this time; 0 = never.
+pub(crate) fn is_awaited(noticed: u64, now: u64) -> bool {
+    // A time in the future was written before a reboot.
+    noticed != 0 && (noticed > now || now - noticed < AWAITED_MS)
+}
+
 /// Milliseconds since boot, including suspended time: the same for all processes and namespaces.
-fn boot_ms() -> u64 {
+pub(crate) fn boot_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };

@@ -7,11 +7,12 @@
 use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
 use crate::layout::{
-    CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SLOTS, TAKEN, UNIT,
-    Word,
+    CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SHARED, SLOTS,
+    Shared, TAKEN, UNIT, Word,
 };
+use crate::reap::{boot_ms, is_awaited};
 use crate::slot_lock::is_held;
-use hami_limits::FileError;
+use hami_limits::{FileError, Format};
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::mem::{offset_of, size_of};
@@ -24,7 +25,7 @@ use std::path::Path;
 pub struct ProcessUse {
     /// The process.
     pub identity: ProcessIdentity,
-    /// False once it has died. Its bytes still count until the slot is reaped.
+    /// False once it has died.
     pub alive: bool,
     /// Bytes per card, including the driver's own.
     pub memory: [u64; CARDS],
@@ -41,7 +42,8 @@ pub struct ProcessUse {
 pub struct Snapshot {
     /// All members, in the order of their slots.
     pub processes: Vec<ProcessUse>,
-    /// Bytes per card that charges are checked against.
+    /// Bytes per card that a request finds in use. So the memory of a dead process does not count
+    /// while a request waits for it: until two seconds after its death was noticed.
     pub used: [u64; CARDS],
     /// The bytes of `used` per card that no process is charged, and that the driver was measured to
     /// hold for them.
@@ -68,12 +70,12 @@ impl Snapshot {
     /// Reads an account.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let file = open(path)?;
-        let mut bytes = vec![0; offset_of!(Layout, shared)];
+        let mut bytes = vec![0; size_of::<Layout>()];
         let read = |bytes: &mut [u8], at: usize, length: usize| {
             read_at(path, &file, &mut bytes[at..at + length], at)
         };
         read(&mut bytes, 0, offset_of!(Layout, records))?;
-        FILE.check_head(&bytes).map_err(|reason| FILE.damaged(path, reason))?;
+        let format = FILE.check_head(&bytes).map_err(|reason| FILE.damaged(path, reason))?;
         // Of the slots only those that were used: an account has hundreds of KiB, and the node agent
         // reads those of all containers every second.
         let slots = u32_at(&bytes, offset_of!(Header, high_water)) as usize;
@@ -84,8 +86,14 @@ impl Snapshot {
         for card in 0..CARDS {
             read(&mut bytes, compute_words(card, 0), slots * size_of::<ComputeWords>())?;
         }
+        let shared = match format {
+            Format::Current => u32_at(&bytes, offset_of!(Header, shared_high)) as usize,
+            Format::Previous => 0,
+        };
+        let shared = shared.min(SHARED);
+        read(&mut bytes, offset_of!(Layout, shared), shared * size_of::<Shared>())?;
         let fd = file.as_raw_fd();
-        decode(&bytes, slots, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
+        decode(&bytes, slots, shared, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
     }
 }
 
@@ -111,6 +119,7 @@ fn read_at(path: &Path, file: &File, bytes: &mut [u8], at: usize) -> Result<(), 
 fn decode(
     bytes: &[u8],
     slots: usize,
+    shared: usize,
     alive: impl Fn(usize) -> bool,
 ) -> Result<Snapshot, &'static str> {
     let (mut refusals, mut anomalies) = counters(bytes, offset_of!(Header, departed));
@@ -119,14 +128,14 @@ fn decode(
     let mut used_ns = u64s(bytes, departed + offset_of!(ComputeSums, used_ns));
     let mut throttled_ns = u64s(bytes, departed + offset_of!(ComputeSums, throttled_ns));
     let mut processes = Vec::new();
-    for slot in 0..slots {
+    let (now, mut awaited) = (boot_ms(), [false; SLOTS]);
+    for (slot, awaited) in awaited.iter_mut().enumerate().take(slots) {
         let at = offset_of!(Layout, records) + slot * size_of::<Record>();
         let state = u32_at(bytes, at + offset_of!(Record, state));
         if state > TAKEN {
             return Err("one of its slots has an invalid state");
         }
         let memory = std::array::from_fn(|card| held(bytes, card, slot));
-        add(&mut used, &memory);
         let driver_memory = std::array::from_fn(|card| driver_memory(bytes, card, slot));
         let (own_refusals, own_anomalies) = counters(bytes, at + offset_of!(Record, counters));
         add(&mut refusals, &own_refusals);
@@ -143,7 +152,10 @@ fn decode(
             if identity.pid > i32::MAX as u32 {
                 return Err("one of its processes has an invalid pid");
             }
-            let alive = alive(slot);
+            let noticed = u64_at(bytes, at + offset_of!(Record, dead_since));
+            // A process that reaps a dead one holds its locks for a moment.
+            let alive = noticed == 0 && alive(slot);
+            *awaited = !alive && (noticed == 0 || is_awaited(noticed, now));
             let refusals = own_refusals;
             processes.push(ProcessUse {
                 identity,
@@ -154,10 +166,38 @@ fn decode(
                 compute,
             });
         }
+        if !*awaited {
+            add(&mut used, &memory);
+        }
+    }
+    for entry in 0..shared {
+        if let Some((card, bytes)) = kept_by_importers(bytes, entry, &awaited)
+            && let Some(used) = used.get_mut(card)
+        {
+            *used = used.saturating_add(bytes);
+        }
     }
     let measured = u64s(bytes, offset_of!(Header, measured));
     add(&mut used, &measured);
     Ok(Snapshot { processes, used, measured, refusals, used_ns, throttled_ns, anomalies })
+}
+
+/// The card and the bytes of an allocation that is shared, if its owner is among the `dead` and an
+/// importer is not.
+fn kept_by_importers(bytes: &[u8], entry: usize, dead: &[bool; SLOTS]) -> Option<(usize, u64)> {
+    let at = offset_of!(Layout, shared) + entry * size_of::<Shared>();
+    let field = |offset| u64_at(bytes, at + offset);
+    let owner = u32_at(bytes, at + offset_of!(Shared, owner)) as usize;
+    let (slot, card) = (owner & 0xffff, owner >> 16);
+    let record = offset_of!(Layout, records) + slot * size_of::<Record>();
+    let importers: [u64; SLOTS / 64] =
+        std::array::from_fn(|word| field(offset_of!(Shared, importers) + word * size_of::<u64>()));
+    let is_kept = dead.get(slot) == Some(&true)
+        && field(offset_of!(Shared, key)) != 0
+        && field(offset_of!(Shared, joined_at))
+            == u64_at(bytes, record + offset_of!(Record, joined_at))
+        && (0..SLOTS).any(|slot| importers[slot / 64] >> (slot % 64) & 1 != 0 && !dead[slot]);
+    is_kept.then(|| (card, field(offset_of!(Shared, units)).saturating_mul(UNIT)))
 }
 
 fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {

@@ -87,8 +87,8 @@ fn die_at(
 }
 
 fn assert_clean(path: &std::path::Path, used: u64) {
-    let snapshot = Snapshot::read(path).unwrap();
-    assert_eq!((snapshot.used[0], snapshot.anomalies), (used, 0));
+    let account = Account::attach(path).unwrap();
+    assert_eq!((account.used(0), Snapshot::read(path).unwrap().anomalies), (used, 0));
 }
 
 #[test]

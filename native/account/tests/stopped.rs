@@ -183,8 +183,11 @@ fn a_request_waits_for_the_memory_of_the_dead_for_two_seconds() {
     let begin = Instant::now();
     assert_eq!(member.try_charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
     assert!(begin.elapsed() < Member::DEPARTURE / 2, "only the program's own requests wait");
+    let seen = || (account.in_use(0), Snapshot::read(&scratch.path()).unwrap().used[0]);
+    assert_eq!(seen(), (0, 0), "a request waits for it");
     assert_eq!(member.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
     assert!(begin.elapsed() >= Member::DEPARTURE);
+    assert_eq!(seen(), (LIMIT / 2, LIMIT / 2), "the driver does not free it");
     assert_eq!(Snapshot::read(&scratch.path()).unwrap().refusals[0], 1);
 }
 
