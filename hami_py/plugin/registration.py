@@ -142,7 +142,9 @@ class Registration:
             elif self.is_registered and self._socket.exists():
                 pause = _RETRY_S[0]
                 with self._changed:
-                    self._changed.wait(_POLL_S)
+                    self._changed.wait_for(
+                        lambda: not self.is_registered or self._stopping.is_set(), _CONFLICT_S
+                    )
             elif not self._kubelet.exists():
                 self._stopping.wait(_POLL_S)
             else:

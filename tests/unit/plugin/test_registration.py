@@ -116,7 +116,11 @@ def test_a_kubelet_that_was_killed_leaves_its_socket_and_is_awaited_without_a_pa
     again(kubelet, 1)
 
 
-def test_after_the_end_of_its_stream(kubelet: FakeKubelet, register: Register) -> None:
+def test_after_the_end_of_its_stream(
+    kubelet: FakeKubelet, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: pods that the kubelet admits meanwhile fail."""
+    monkeypatch.setattr(registration, "_CONFLICT_S", 1000.0)
     register()
     watched(kubelet)
     for before in (1, 2, 3):
