@@ -45,13 +45,15 @@ def card_processes() -> list[CardProcess]:
     Raises:
         pynvml.NVMLError: no card answers.
     """
-    found: dict[tuple[str, int], CardProcess] = {}
+    left_out, found = set(_not_listed), dict[tuple[str, int], CardProcess]()
     for handle in handles():
         with suppress(pynvml.NVMLError):
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
             for pid, memory in process_memory(handle).items():
                 found[(uuid, pid)] = CardProcess(uuid, pid, memory)
-    return [each for each in found.values() if each.pid not in _not_listed]
+    # Also one that began or ended meanwhile.
+    left_out |= _not_listed
+    return [each for each in found.values() if each.pid not in left_out]
 
 
 def process_memory(handle: object) -> dict[int, int | None]:

@@ -2,9 +2,10 @@
 
 When a process dies, the driver needs time to free its memory, and NVML lists the process until
 then. The library in a container cannot use that list, because NVML uses the host's PIDs. The
-sweeper runs on the host, where it can. Ten times a second it writes NVML's list, with the PID of
-each process in its own PID namespace, into ``<runtime>/sweep``. The coordinator compares the list
-with the accounts of the slices (``native/coordinator/src/sweep.rs``, which has the format).
+sweeper runs on the host, where it can. Ten times a second, and less often while nothing changes, it
+writes NVML's list, with the PID of each process in its own PID namespace, into ``<runtime>/sweep``.
+The coordinator compares the list with the accounts of the slices
+(``native/coordinator/src/sweep.rs``, which has the format).
 
 After a process has died, ``/proc/<pid>`` no longer exists. So the sweeper reads the identity of a
 process when NVML first lists it, and remembers it as long as NVML lists it.
@@ -15,7 +16,6 @@ That is safe, because no program can allocate memory on a lost card, so its memo
 allocated twice, and the reset that brings the card back frees all of it.
 """
 
-import json
 import logging
 import os
 import threading
@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import HamiError
@@ -36,7 +37,13 @@ SWEEP = "sweep"
 """The name of the file in the runtime directory."""
 
 INTERVAL = 0.1
-"""Seconds between the starts of two sweeps. A sweep is valid for 0.5 s (``SWEEP_SILENCE_NS``)."""
+"""Seconds between the starts of two sweeps: a program may wait for the memory of a dead process."""
+
+IDLE_INTERVAL = 0.25
+"""The same while nothing changes. A sweep is valid for 0.5 s (``SWEEP_SILENCE_NS``)."""
+
+IDLE_AFTER = 1.0
+"""Seconds for which all listed processes run and keep their memory, until nothing changes."""
 
 _WHOLE_CARD = 0xFFFFFFFF
 """The number of the GPU instance of a process on a card that is not partitioned."""
@@ -118,6 +125,8 @@ class Sweeper:
         self._publish = publish
         self._interval = interval
         self._known: Known = {}
+        self._rows: list[Row] = []
+        self._changed_at = 0.0
         self._lost: set[int] = set()
         self._error: str | None = None
 
@@ -143,7 +152,9 @@ class Sweeper:
                 self._log_error(None)
                 if self._lost:
                     break
-                stop.wait(max(0.0, begin + self._interval - time.monotonic()))
+                is_idle = begin - self._changed_at > IDLE_AFTER
+                pause = max(self._interval, IDLE_INTERVAL) if is_idle else self._interval
+                stop.wait(max(0.0, begin + pause - time.monotonic()))
         stop.wait(self._interval)
 
     def sweep(self) -> None:
@@ -159,6 +170,8 @@ class Sweeper:
             _log.warning("lost cards, which sweeps leave out: %s", sorted(lost) or "none")
             self._lost = lost
         self._known, rows = match(self._known, listed, look, identity_of)
+        if rows != self._rows or not all(row.running for row in rows):
+            self._rows, self._changed_at = rows, time.monotonic()
         self._publish(encode(started_at, rows))
 
     def _log_error(self, error: Exception | None) -> None:
@@ -228,18 +241,18 @@ def match(
 
 def encode(started_at: int, rows: Iterable[Row]) -> bytes:
     """The contents of the file. ``started_at`` is in ns of ``CLOCK_MONOTONIC``."""
-    processes = [
+    listed = [
         {
             "pid": row.pid,
             "pid_in_namespace": row.identity.pid_in_namespace,
-            "namespace": row.identity.namespace and vars(row.identity.namespace),
+            "namespace": row.identity.namespace,
             "start_time": row.identity.start_time,
             "running": row.running,
-            "memory": dict(row.memory),
+            "memory": row.memory,
         }
         for row in rows
     ]
-    return json.dumps({"version": 1, "started_at": started_at, "processes": processes}).encode()
+    return msgspec.json.encode({"version": 1, "started_at": started_at, "processes": listed})
 
 
 def listed_processes() -> tuple[dict[int, dict[str, int]], set[int]]:

@@ -1,4 +1,4 @@
-"""A sweeper: `sweeper.py RUNTIME` sweeps every 50 ms until its standard input is closed.
+"""A sweeper: `sweeper.py RUNTIME` sweeps until its standard input is closed.
 
 It uses NVML with its environment, so it sees the stub's cards if that says so.
 """
@@ -14,7 +14,7 @@ def main() -> None:
     sweep.RETRY = 0.05
     stop = threading.Event()
     publish = sweep.writer(Path(sys.argv[1]))
-    sweeper = threading.Thread(target=Sweeper(publish, interval=0.05).run, args=[stop])
+    sweeper = threading.Thread(target=Sweeper(publish).run, args=[stop])
     sweeper.start()
     print("ready", flush=True)
     sys.stdin.read()

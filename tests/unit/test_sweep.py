@@ -220,6 +220,39 @@ def sweeping(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not thread.is_alive()
 
 
+def test_it_sweeps_less_often_while_nothing_changes(
+    nvml: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead process, and one whose memory changes, may have others that wait for memory."""
+    now, pauses = [1000.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            now[0] += timeout or 0.0
+            return self.is_set()
+
+    def swept(seconds: float) -> list[float]:
+        end, stop = now[0] + seconds, Stop()
+        pauses.clear()
+        sweeper._publish = lambda _: stop.set() if now[0] >= end else None
+        sweeper.run(stop)
+        # The last one is that of the end.
+        return [round(pause, 2) for pause in pauses[:-1]]
+
+    own = os.getpid()
+    nvml["Compute"] = [(own, 0, 500)]
+    sweeper = Sweeper(lambda _: None)
+    assert swept(5.0)[0] == sweep.INTERVAL
+    assert set(swept(5.0)) == {sweep.IDLE_INTERVAL}
+    nvml["Compute"] = [(own, 0, 700)]
+    assert set(swept(0.5)) == {sweep.INTERVAL}
+    assert set(swept(5.0)[-3:]) == {sweep.IDLE_INTERVAL}
+    nvml["Compute"] = [(own, 0, 700), (2**22 + 1, 0)]
+    assert set(swept(5.0)) == {sweep.INTERVAL}
+
+
 @pytest.mark.parametrize("call", ["HandleByIndex", "ComputeRunningProcesses"])
 def test_a_lost_card_is_left_out(
     nvml: dict[str, object],
