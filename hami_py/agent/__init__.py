@@ -17,9 +17,9 @@ driver has freed the memory of dead processes.
 | ``figures`` | what the node reports to Prometheus |
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |
-| ``acting`` | all of these, while the agent acts |
+| ``active`` | all of these, while the agent is active |
 | ``rounds`` | steps that are taken again and again |
-| ``turn`` | one agent acts on a node at a time |
+| ``node_lock`` | one agent is active on a node at a time |
 | ``service`` | the agent as a service |
 | ``cleanup`` | removing what agents have left on a node |
 """

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from starlette.routing import Router
 
+from hami_py.agent.node_lock import node_lock
 from hami_py.agent.rounds import Rounds
 from hami_py.agent.settings import AgentSettings
-from hami_py.agent.turn import turn
 from hami_py.errors import DamagedFile, HamiError, StateError
 from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import ALIYUN, HAMI
@@ -68,8 +68,8 @@ class Cleanup:
         """Clean, unless that was done."""
         if self._why:
             try:
-                with turn(self._settings.paths, self._stopping) as is_ours:
-                    if is_ours:
+                with node_lock(self._settings.paths, self._stopping) as is_locked:
+                    if is_locked:
                         self.clean()
                         self._why = ""
                         _log.info("the node is clean")

@@ -22,7 +22,7 @@ from hami_py.kube import Event
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import ParsedContainer, pod_containers, read_pod
 from hami_py.model.pods.wire import CardAllocation, PodName, Size
-from hami_py.node.decision import WAIT, Decision, Hold, Run, decide, whole_cards
+from hami_py.node.decision import KUBELET_RETRIES, Decision, Run, Wait, decide, whole_cards
 from hami_py.node.devices import DeviceRecord, cards_of, owners
 from hami_py.node.ledger import Entry
 from hami_py.node.rows import priority_of
@@ -37,7 +37,7 @@ __all__ = ["Preparation"]
 
 _log = logging.getLogger(__name__)
 
-_STATIC = Hold("it is in a static pod, which gets no cards", "create it at the API server instead")
+_STATIC = Wait("it is in a static pod, which gets no cards", "create it at the API server instead")
 
 
 class Preparation:
@@ -95,7 +95,7 @@ class Preparation:
         found = owners(records, ids, self._state.pods.is_over)
         if not found:
             why = f"the kubelet has not recorded whose devices {', '.join(sorted(ids))} are"
-            raise NotYet("the container waits", why, WAIT)
+            raise NotYet("the container waits", why, KUBELET_RETRIES)
         errors: list[HamiError] = []
         for record in found:
             try:
@@ -193,7 +193,7 @@ class Preparation:
         pod = state.pods.wait(uid, self._settings.assignment_s) or state.pods.mirror(uid)
         if pod is None:
             why = "the API server has not reported it to the node agent"
-            raise NotYet(f"pod {uid}", why, WAIT)
+            raise NotYet(f"pod {uid}", why, KUBELET_RETRIES)
         with state.lock:
             decision = self._decide(record, pod) if pod.uid == uid else _STATIC
             if isinstance(decision, Run):
@@ -227,11 +227,11 @@ class Preparation:
         if pod.uid in view.pods:
             return decide(view, pod.uid, record.container)
         if ASSIGNMENT in pod.annotations:
-            return Hold("its assignment cannot be read", "see why in the log of the node agent")
+            return Wait("its assignment cannot be read", "see why in the log of the node agent")
         if self._settings.pods.unassigned == "whole-card":
             kinds = {each.name: each.kind for each in pod_containers(pod)}
             return whole_cards(view, pod.uid, record.container, kinds, cards_of(record.ids))
-        return Hold(
+        return Wait(
             "no card was assigned to it, because it was bound without hami-py's scheduler",
             "create it again with schedulerName hami-scheduler",
         )

@@ -1,4 +1,4 @@
-"""The node agent as a service: it follows the node, waits for its turn, and acts."""
+"""The node agent as a service: it follows the node, and is active while no other agent is."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import threading
 from starlette.routing import Router
 
 from hami_py import config
-from hami_py.agent.acting import Acting
+from hami_py.agent.active import ActiveAgent
 from hami_py.agent.node import NodeStore, OwnNode
+from hami_py.agent.node_lock import node_lock
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards
-from hami_py.agent.turn import turn
 from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.measured_memory import MeasuredMemory
@@ -50,8 +50,8 @@ class Agent:
         )
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
         self._why_not = "the driver does not answer; the log has the reason"
-        # Set when it is this agent's turn.
-        self._acting: Acting | None = None
+        # None = it is not active yet.
+        self._active: ActiveAgent | None = None
         pages = [
             page("/healthz", self._alive),
             page("/readyz", self._ready),
@@ -60,7 +60,7 @@ class Agent:
         self._server = Server(Router(pages), settings.listen)
 
     def start(self) -> None:
-        """Start to follow the node, and act when it is this agent's turn."""
+        """Start to follow the node, and to wait until no other agent is active."""
         self._server.start()
         self._events.start()
         for reflector in self._reflectors:
@@ -78,13 +78,13 @@ class Agent:
         self._server.stop()
 
     def _wake(self) -> None:
-        if self._acting is not None:
-            self._acting.wake()
+        if self._active is not None:
+            self._active.wake()
 
     def _alive(self) -> tuple[int, str]:
         """A thread that has ended by a fault is only replaced by a restart."""
         ended = not self._thread.is_alive()
-        ended = ended or (self._acting is not None and self._acting.ended_threads)
+        ended = ended or (self._active is not None and self._active.ended_threads)
         if ended and not self._stopping.is_set():
             return 500, "a thread has ended; the log has the reason\n"
         return 200, "alive\n"
@@ -92,14 +92,14 @@ class Agent:
     def _ready(self) -> tuple[int, str]:
         if not self._thread.is_alive():
             return 503, "the agent ends; the log has the reason\n"
-        why = self._acting.not_ready if self._acting is not None else self._why_not
+        why = self._active.not_ready if self._active is not None else self._why_not
         if why:
             return 503, f"{why}\n"
-        return 200, "ready\n" if self._acting else "ready to act when the other agent ends\n"
+        return 200, "ready\n" if self._active else "ready; another agent is active\n"
 
     def _metrics(self) -> tuple[int, bytes]:
-        acting = self._acting
-        return (200, acting.metrics()) if acting is not None else (503, b"it does not act\n")
+        active = self._active
+        return (200, active.metrics()) if active is not None else (503, b"it is not active\n")
 
     def _run(self) -> None:
         try:
@@ -109,17 +109,17 @@ class Agent:
             self._why_not = "the library is not installed yet"
             install(self._settings.library, self._settings.paths.libraries)
             self._why_not = ""
-            with turn(self._settings.paths, self._stopping) as is_ours:
-                if is_ours:
-                    self._acting = acting = Acting(
+            with node_lock(self._settings.paths, self._stopping) as is_locked:
+                if is_locked:
+                    self._active = active = ActiveAgent(
                         *(self._api, self._settings, self._events),
                         cards=self._cards,
                         pods=self._pods,
                         node=self._node,
                         stopping=self._stopping,
                     )
-                    self._measured.start(acting.unassigned(), self._cards.set_measured)
-                    acting.run()
+                    self._measured.start(active.unassigned(), self._cards.set_measured)
+                    active.run()
         except HamiError as error:
             _log.error("%s", error)
         except Exception:

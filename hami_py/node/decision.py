@@ -13,7 +13,7 @@ from hami_py.model.pods.wire import Assignment, CardAllocation, Kind
 
 _WHOLE = 100
 
-WAIT = "do nothing: the kubelet tries again"
+KUBELET_RETRIES = "do nothing: the kubelet tries again"
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Hold:
+class Wait:
     """The container has to wait: why, and the one thing that a person does about it."""
 
     reason: str
-    fix: str = WAIT
+    fix: str = KUBELET_RETRIES
 
 
-Decision: TypeAlias = Run | Hold
+Decision: TypeAlias = Run | Wait
 
 Containers: TypeAlias = Mapping[str, Sequence[CardAllocation]]
 """The cards of a pod's containers, by their names."""
@@ -93,18 +93,18 @@ def decide(view: NodeView, pod: str, container: str) -> Decision:
     """
     assigned = view.pods[pod].assignment.containers.get(container, ())
     if not assigned:
-        return Hold("the pod's assignment has no card for this container", "delete the pod")
+        return Wait("the pod's assignment has no card for this container", "delete the pod")
     then = replace(view, allocated={**view.allocated, (pod, container): assigned})
     for card in assigned:
         capacity = view.cards.get(card.card)
         if capacity is None:
-            return Hold(f"card {card.card} is not on this node any more", "delete the pod")
+            return Wait(f"card {card.card} is not on this node any more", "delete the pod")
         if capacity.unhealthy is not None:
             why = f"card {card.card} is unhealthy: {capacity.unhealthy}"
-            return Hold(why, "see the event CardUnhealthy of the node")
+            return Wait(why, "see the event CardUnhealthy of the node")
         lacking = shortage(capacity, card, _at_one_time(then, _allocated(then), card.card))
         if lacking:
-            return Hold(f"{lacking}: containers that should have ended still have the rest")
+            return Wait(f"{lacking}: containers that should have ended still have the rest")
     return Run(tuple(assigned))
 
 
@@ -134,7 +134,7 @@ def whole_cards(
         if shortage(view.cards[card.card], card, then) is None:
             free.append(card)
     if len(free) < len(picked):
-        return Hold(
+        return Wait(
             f"no card was assigned to it, and it needs {len(picked)} whole cards; {len(free)} "
             "are free"
         )

@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     container: str
     ids: tuple[str, ...]
     cards: tuple[CardAllocation, ...]
-    injected: tuple[CardAllocation, ...] = msgspec.field(name="told")  # As older ledgers have it.
+    injected: tuple[CardAllocation, ...]
     library: str
     mode: NodeMode
     priority: Priority

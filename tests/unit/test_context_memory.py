@@ -321,7 +321,7 @@ def test_an_agent_measures_when_it_acts(
     api: Any = None
     has_ended = threading.Event()
 
-    class Acting:
+    class Active:
         def __init__(self, *_: object, **__: object) -> None:
             """It only waits until the cards have the result."""
 
@@ -336,7 +336,7 @@ def test_an_agent_measures_when_it_acts(
             has_ended.set()
 
     cards = (Card("GPU-1", 0, "Model", 4096),)
-    monkeypatch.setattr(service, "Acting", Acting)
+    monkeypatch.setattr(service, "ActiveAgent", Active)
     monkeypatch.setattr(service, "Server", lambda *_: None)
     monkeypatch.setattr(service, "install", lambda *_: None)
     monkeypatch.setattr(service, "inventory", lambda _: Inventory(cards, {}, DRIVER, {}))

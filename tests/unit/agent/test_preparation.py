@@ -22,7 +22,7 @@ from hami_py.kube import events as events_of_kube
 from hami_py.model import gang_of_namespace
 from hami_py.model.pods import PodSettings
 from hami_py.model.pods.annotations import ASSIGNMENT
-from hami_py.node.decision import Hold
+from hami_py.node.decision import Wait
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.ledger import Ledger
 from hami_py.plugin.service import NotYet
@@ -226,16 +226,16 @@ def test_a_pod_that_waits_is_told_once_in_ten_minutes_although_the_free_memory_c
     prepared = Preparation(settings(tmp_path), node, None, writer.write)
     monkeypatch.setattr(preparation, "read_records", lambda *_: [record("p", "main", "A::0")])
 
-    def ask(hold: Hold) -> None:
-        monkeypatch.setattr(preparation, "decide", lambda *_: hold)
+    def ask(decision: Wait) -> None:
+        monkeypatch.setattr(preparation, "decide", lambda *_: decision)
         with pytest.raises(NotYet):
             prepared.pre_start(["A::0"])
 
     with monkeypatch.context() as patched:
         for second in range(0, 650, 13):
             patched.setattr(events_of_kube.time, "monotonic", lambda now=second: float(now))
-            ask(Hold(f"card A has {second} MiB free, and 5000 are needed"))
-        ask(Hold("card A is not on this node any more", "delete the pod"))
+            ask(Wait(f"card A has {second} MiB free, and 5000 are needed"))
+        ask(Wait("card A is not on this node any more", "delete the pod"))
     writer.start()
     until(lambda: len(posted) == 3, "three events are written")
     writer.stop()

@@ -1,4 +1,4 @@
-"""An agent that cannot act says so, and ends: the kubelet starts it again."""
+"""An agent that cannot work says so, and ends: the kubelet starts it again."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def test_an_agent_without_a_library_is_not_ready(
     assert ended() == (503, [signal.SIGTERM])
 
 
-def test_an_agent_that_fails_when_it_acts_is_not_ready(
+def test_an_agent_that_fails_when_it_is_active_is_not_ready(
     ended: Callable[[], tuple[int, list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Fails:
@@ -59,5 +59,5 @@ def test_an_agent_that_fails_when_it_acts_is_not_ready(
             raise OSError("no tmpfs")
 
     monkeypatch.setattr(service, "install", lambda *_: None)
-    monkeypatch.setattr(service, "Acting", Fails)
+    monkeypatch.setattr(service, "ActiveAgent", Fails)
     assert ended() == (503, [signal.SIGTERM])

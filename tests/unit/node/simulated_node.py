@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hami_py.model.pods.wire import Assignment, CardAllocation
-from hami_py.node.decision import BoundPod, Capacity, Decision, Hold, NodeView, Run, decide
+from hami_py.node.decision import BoundPod, Capacity, Decision, NodeView, Run, Wait, decide
 from hami_py.node.devices import DeviceRecord, owners
 from histories.kubelet import needs
 from histories.reading import ContainerRequest
@@ -111,7 +111,7 @@ class SimulatedNode:
         self.pods: dict[str, Pod] = {}
         self.allocated: dict[Key, tuple[CardAllocation, ...]] = {}
         self.running: set[Key] = set()
-        self.held: dict[Key, Hold] = {}
+        self.waiting: dict[Key, Wait] = {}
         self.seen: Counter[str] = Counter()
         self._free = {f"{uuid}::{number}" for uuid in cards for number in range(6)}
 
@@ -184,13 +184,13 @@ class SimulatedNode:
         """Ask the agent before the start of a container, and start it unless it has to wait."""
         key = (pod.uid, container)
         is_first = key not in self.allocated
-        hold = self._pre_start(pod.ids[container])
-        if hold is not None:
-            self.held[key] = hold
-            self.seen["held"] += 1
+        wait = self._pre_start(pod.ids[container])
+        if wait is not None:
+            self.waiting[key] = wait
+            self.seen["waited"] += 1
             return False
-        if self.held.pop(key, None) is not None:
-            self.seen["held, then started"] += 1
+        if self.waiting.pop(key, None) is not None:
+            self.seen["waited, then started"] += 1
         self.seen["started" if is_first else "started again"] += 1
         self.running.add(key)
         self.check()
@@ -217,7 +217,7 @@ class SimulatedNode:
             },
         )
 
-    def _pre_start(self, ids: frozenset[str]) -> Hold | None:
+    def _pre_start(self, ids: frozenset[str]) -> Wait | None:
         records = [
             DeviceRecord(pod.uid, container, picked, f"{pod.uid}-{container}", "")
             for pod in self.pods.values()
@@ -228,7 +228,7 @@ class SimulatedNode:
             if key in self.allocated:
                 continue
             decision = self._decide(*key)
-            if isinstance(decision, Hold):
+            if isinstance(decision, Wait):
                 return decision
             self.allocated[key] = decision.cards
         return None
@@ -267,7 +267,7 @@ class SimulatedNode:
             self.running.remove(key)
         del self.pods[pod.uid]
         self._free |= {device for ids in pod.ids.values() for device in ids}
-        for each in (self.allocated, self.held):
+        for each in (self.allocated, self.waiting):
             for key in [key for key in each if key[0] == pod.uid]:
                 del each[key]
 

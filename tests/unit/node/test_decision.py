@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from hami_py.model.pods.wire import CardAllocation
-from hami_py.node.decision import Capacity, Decision, Hold, NodeView, Run, decide, whole_cards
+from hami_py.node.decision import Capacity, Decision, NodeView, Run, Wait, decide, whole_cards
 from unit.node.build import bound, kind_of, on, view
 
 
@@ -15,12 +15,12 @@ def run(decision: Decision, *cards: CardAllocation) -> None:
 
 
 def held(decision: Decision) -> str:
-    assert isinstance(decision, Hold), decision
+    assert isinstance(decision, Wait), decision
     return decision.reason
 
 
 def fix(decision: Decision) -> str:
-    assert isinstance(decision, Hold), decision
+    assert isinstance(decision, Wait), decision
     return decision.fix
 
 

@@ -21,8 +21,8 @@ STEPS = 60
 HAPPENS = {
     "started": 2000,
     "started again": 1100,
-    "held": 280,
-    "held, then started": 140,
+    "waited": 280,
+    "waited, then started": 140,
     "deleted by force": 230,
 }
 """How often each has to happen in all histories: about half as often as it does."""

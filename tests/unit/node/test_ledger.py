@@ -78,7 +78,7 @@ def test_what_was_written_is_read_again(written: Path) -> None:
 OLD = (
     b'{"entries":[{"slot":"one","pod":{"uid":"uid-one","namespace":"default","name":"train"},'
     b'"container":"main","ids":["A::0"],"cards":[{"card":"A","memory_mib":3000,"cores":30}],'
-    b'"told":[{"card":"A","memory_mib":3000,"cores":30}],'
+    b'"injected":[{"card":"A","memory_mib":3000,"cores":30}],'
     b'"library":"/var/lib/hami/library/2-0123456789abcdef/libvgpu.so",'
     b'"mode":"full","priority":"normal"}],"changed":{},"judged":{}}'
 )

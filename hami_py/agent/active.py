@@ -1,4 +1,4 @@
-"""The agent while it acts: its parts, and the loop that keeps the node as it should be."""
+"""The active agent of a node: its parts, and the loop that keeps the node as it should be."""
 
 import logging
 import math
@@ -37,7 +37,7 @@ from hami_py.node.slots import Slots
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
 
-__all__ = ["Acting"]
+__all__ = ["ActiveAgent"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ _MAKE_AGAIN_S = 60.0
 """How often a CDI specification is made while a card has none."""
 
 
-class Acting:
-    """The parts of an agent whose turn it is.
+class ActiveAgent:
+    """The parts of an agent that has the node's lock.
 
     Args:
         api: the API server.
@@ -108,7 +108,7 @@ class Acting:
             *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
             self._state.ledger.sync,
         )
-        self._rounds = Rounds("act", steps, settings.period_s, stopping)
+        self._rounds = Rounds("work", steps, settings.period_s, stopping)
 
     @property
     def ended_threads(self) -> bool:
@@ -149,14 +149,14 @@ class Acting:
         self._reporting.wake()
 
     def run(self) -> None:
-        """Act until ``stopping`` is set."""
+        """Work until ``stopping`` is set."""
         self._tell_devices()
         # The coordinator first: containers that run may need it now.
         self._coordinator.check()
         sweeper, stop = Sweeper(writer(self._settings.paths.runtime)), threading.Event()
         sweeping = threading.Thread(target=sweeper.run, args=(stop,), name="sweep", daemon=True)
         with ExitStack() as ends:
-            # Ended last, right before the next agent's turn: the kubelet fails pods in between.
+            # Ended last, right before the next agent is active: the kubelet fails pods in between.
             ends.callback(self._registration.stop)
             ends.callback(self._coordinator.stop)
             ends.callback(stop.set)

@@ -1,4 +1,4 @@
-"""One agent acts on a node at a time.
+"""One agent is active on a node at a time.
 
 During an upgrade the new agent starts beside the old one (``maxSurge`` in deploy/node). It waits
 for the old one's end, and is ready meanwhile: the old one is only ended when the new one is ready.
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from hami_py.node.paths import Paths
 
-__all__ = ["turn"]
+__all__ = ["node_lock"]
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ _POLL_S = 0.02
 
 
 @contextmanager
-def turn(paths: Paths, stopping: threading.Event) -> Iterator[bool]:
-    """Wait until no other agent acts, and keep others from acting; False = ``stopping`` is set."""
+def node_lock(paths: Paths, stopping: threading.Event) -> Iterator[bool]:
+    """Wait for the lock of the node's agents, and hold it; False = ``stopping`` was set first."""
     paths.state.mkdir(mode=0o755, parents=True, exist_ok=True)
     with paths.agent_lock.open("a") as lock:
         has_told = False
@@ -31,7 +31,7 @@ def turn(paths: Paths, stopping: threading.Event) -> Iterator[bool]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if not has_told:
-                _log.info("another agent acts on this node; this one waits for its end")
+                _log.info("another agent is active on this node; this one waits for its end")
                 has_told = True
             stopping.wait(_POLL_S)
         yield not stopping.is_set()
