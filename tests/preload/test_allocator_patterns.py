@@ -281,6 +281,7 @@ def test_shared_buffers_are_released_by_both_in_every_order(two_cards, start, pe
         for script, end in order:
             assert accounted_at_least(two_cards, exporter.slice, card) == BUFFER
             script.do(f"thread {end}")
+        see_closed_descriptors(exporter, card)
         assert agreed(two_cards, exporter.slice, card) == 0, order
         for script in peers:
             script.do(f"unreserve r {BUFFER}")

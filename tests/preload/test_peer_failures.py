@@ -88,7 +88,7 @@ def test_memory_that_a_process_exports_to_itself_is_charged_once(gpu, start):
     assert agreed(gpu, script.slice) == 512 * MIB
     script.do("release h", "unmap r+512M 512M", "release i")
     assert agreed(gpu, script.slice) == 512 * MIB
-    script.do("unmap r 512M")
+    script.do("unmap r 512M", "info")
     assert agreed(gpu, script.slice) == 0
 
 

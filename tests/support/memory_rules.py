@@ -84,16 +84,19 @@ class Execution:
         if line is None or (call == "export" and f"{name}:{words[0]}" in self._descriptors):
             return None
         console = self._console_of(name)
-        if call == "create" and self._kept:
-            # The library looks at most every 10 ms which descriptors are closed.
-            time.sleep(0.011)
         result = console(line)
         outputs = console.outputs
         if command.split()[1] == "fork" and result == 0 and call != "close_fd":
             raise Broken("fork", f"{line} succeeded in a child")
         self._told(name, call, words, result, outputs)
         self._check(f"{line} -> {result}")
-        self._check_info(console)
+        closed = [it for it in self._kept if it.split("#")[0] not in self._descriptors]
+        if closed:
+            # A query looks at most every 10 ms which descriptors are closed.
+            time.sleep(0.011)
+        if self._check_info(console) is not None:
+            for export in closed:
+                del self._kept[export]
         if result == OUT_OF_MEMORY:
             self._check_refusal(console, command)
         return result
@@ -151,10 +154,6 @@ class Execution:
         if call == "create" and words[2:3] != ["host"]:
             device = int(words[2]) if len(words) > 2 else 0
             self._physical[key] = (as_bytes(words[1]), device)
-            # Memory whose descriptors the process has closed is released before it creates more.
-            for export in [it for it in self._kept if it.startswith(f"{name}:")]:
-                if export.split("#")[0] not in self._descriptors:
-                    del self._kept[export]
         elif call == "export":
             self._descriptors[key] = (str(value(outputs, "pid")), str(value(outputs, "fd")))
             self._exported[key] = self._physical.get(key, (_UNKNOWN, 0))

@@ -41,7 +41,7 @@ def held(gpu: StubServer, card: int = 0) -> dict[int, int]:
 def see_closed_descriptors(script: Console, card: int = 0) -> None:
     """Make the library look which descriptors are closed. It does at most every 10 ms."""
     time.sleep(0.02)
-    script.do(f"create z 2M {card}", "release z")
+    script.do(f"device {card}", "info")
 
 
 def agreed(gpu: StubServer, slice: Path | str, card: int = 0) -> int:

@@ -5,15 +5,14 @@
 use std::ffi::{c_int, c_void};
 
 use driver_sys::cuda::{
-    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_SUCCESS, CUdevice, CUdeviceptr,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
+    CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
 use vgpu_driver::guard::guard;
 use vgpu_driver::location;
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::allocations::Owner;
-use vgpu_slice::descriptors;
-use vgpu_slice::mapped::PHYSICAL;
+use vgpu_slice::mapped::{self, PHYSICAL};
 
 pub(crate) unsafe fn create(
     handle: *mut CUmemGenericAllocationHandle,
@@ -84,10 +83,13 @@ pub(crate) unsafe fn export(
     if kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR {
         return Ok(());
     }
+    let descriptor = shareable.cast::<c_int>();
     // SAFETY: with this type the driver has written a descriptor.
-    let descriptor = unsafe { *shareable.cast::<c_int>() };
-    guard(|| PHYSICAL.exported(handle, descriptor));
-    Ok(())
+    let exported = guard(|| PHYSICAL.exported(handle, unsafe { *descriptor }));
+    exported.unwrap_or(Err(CUDA_ERROR_OUT_OF_MEMORY)).inspect_err(|_| {
+        // SAFETY: the driver's new descriptor, which the program never gets.
+        unsafe { libc::close(*descriptor) };
+    })
 }
 
 pub(crate) unsafe fn import(
@@ -97,10 +99,11 @@ pub(crate) unsafe fn import(
 ) -> Outcome {
     // For this type the argument is the descriptor itself.
     let id = (kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        .then(|| descriptors::id_of(shareable as usize as c_int))
+        .then(|| mapped::expect_import(shareable as usize as c_int))
         .flatten();
     // SAFETY: the program's own arguments.
-    check(unsafe { real::cuMemImportFromShareableHandle(handle, shareable, kind) })?;
+    check(unsafe { real::cuMemImportFromShareableHandle(handle, shareable, kind) })
+        .inspect_err(|_| mapped::cancel_import(id))?;
     // SAFETY: the driver has just written it.
     let imported = unsafe { *handle };
     // SAFETY: zero bytes are a valid value of this structure of numbers and pointers.
@@ -109,7 +112,10 @@ pub(crate) unsafe fn import(
     let result =
         unsafe { real::cuMemGetAllocationPropertiesFromHandle(&raw mut properties, imported) };
     let device = if result == CUDA_SUCCESS { device_of(&properties) } else { None };
-    let Some(device) = device else { return Ok(()) };
+    let Some(device) = device else {
+        mapped::cancel_import(id);
+        return Ok(());
+    };
     PHYSICAL.import(imported, device, id).inspect_err(|_| {
         // SAFETY: the program never gets it.
         unsafe { real::cuMemRelease(imported) };

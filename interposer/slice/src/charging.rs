@@ -175,12 +175,10 @@ pub fn uncharge_freed(limited: &'static Limited, freed: &[Allocation]) {
     for allocation in freed {
         if let Some(index) = allocation.owner.as_pool() {
             pools::freed(limited, index, allocation.bytes);
+        } else if allocation.is_exported {
+            ipc::uncharge_exported(limited, allocation);
         } else if let Some(card) = cards::of_device(limited, allocation.device) {
-            if allocation.is_exported {
-                ipc::uncharge_exported(limited, card, allocation);
-            } else {
-                uncharge(limited, card, allocation.bytes, allocation.rounding());
-            }
+            uncharge(limited, card, allocation.bytes, allocation.rounding());
         }
     }
 }

@@ -1,23 +1,21 @@
 //! Linear memory that processes share by handles of `cuIpcGetMemHandle`.
 //!
-//! The process that has allocated the memory is charged. The account lists what it has exported, by a
-//! number that both sides compute from the handle. Importers are noted there, so that the memory stays
-//! charged as long as any process has it (`native/account/src/shared.rs`). If the account does not
-//! list the memory, because its owner is not in this slice, the importer is charged.
+//! The slice is charged for it, while any of its processes has it. Both sides compute from the handle
+//! the number by which the account lists the memory. If the account does not list it, because its owner
+//! is not in this slice, or had no room for it, the importer is charged.
 
 use driver_sys::cuda::{
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
     CUdeviceptr, CUipcMemHandle, CUresult,
 };
-use hami_account::Import;
 use vgpu_driver::context;
 use vgpu_driver::real::{self, Outcome, check};
 
 use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
 use crate::current::{Slice, current, limited};
-use crate::limited::{Card, Limited};
+use crate::limited::Limited;
 use crate::table::{Entry, Full, Table, Then};
-use crate::{cards, charging, green, imports};
+use crate::{cards, charging, green, shared};
 
 /// What this process has exported.
 static EXPORTED: Table<Exported> = Table::new();
@@ -45,7 +43,9 @@ struct Imported {
     pointer: u64,
     /// The number by which the account lists it.
     id: u64,
-    /// The bytes that this process is charged; 0 if the owner is.
+    /// Whether the slice is charged for it.
+    is_shared: bool,
+    /// The bytes that else this process is charged.
     bytes: u64,
     owner: Owner,
     opened: Epoch,
@@ -83,29 +83,26 @@ fn range_of(pointer: CUdeviceptr) -> Option<(u64, u64)> {
 pub fn exported(handle: &CUipcMemHandle, pointer: CUdeviceptr) {
     let Some(limited) = limited() else { return };
     let Some((base, _)) = range_of(pointer) else { return };
+    let (id, mut is_new) = (id_of(handle), false);
     let mark = |allocation: &mut Allocation| {
-        allocation.is_exported = true;
+        is_new = !allocation.is_exported && EXPORTED.insert(Exported { pointer: base, id }).is_ok();
+        allocation.is_exported |= is_new;
         Then::Keep
     };
     let Some((allocation, _)) = LINEAR.table.change(base, mark) else { return };
-    let Some(card) = cards::of_device(limited, allocation.device) else { return };
-    let id = id_of(handle);
-    // Without room, each importer is charged.
-    limited.share(card, id, allocation.bytes + allocation.rounding());
-    // Without this entry, the memory is uncharged when it is freed, although others may have it.
-    let _ = EXPORTED.insert(Exported { pointer: base, id });
+    let Some(card) = cards::of_device(limited, allocation.device).filter(|_| is_new) else {
+        return;
+    };
+    limited.remove_driver_memory(card, allocation.rounding());
+    // Without room, this process stays charged, and so is each importer.
+    shared::share(limited, card, id, allocation.bytes + allocation.rounding(), None);
 }
 
-/// Uncharges exported memory that the driver has freed, unless importers keep it.
+/// The driver has freed exported memory.
 #[cold]
-pub(crate) fn uncharge_exported(limited: &Limited, card: &Card, allocation: &Allocation) {
-    let rounding = allocation.rounding();
-    match EXPORTED.remove(allocation.key) {
-        Some(exported) => {
-            limited.remove_driver_memory(card, rounding);
-            limited.free_shared(card, exported.id, allocation.bytes + rounding);
-        }
-        None => charging::uncharge(limited, card, allocation.bytes, rounding),
+pub(crate) fn uncharge_exported(limited: &Limited, allocation: &Allocation) {
+    if let Some(exported) = EXPORTED.remove(allocation.key) {
+        shared::close(limited, exported.id);
     }
 }
 
@@ -118,14 +115,24 @@ pub fn open(
     if matches!(current(), Slice::Refused(_)) {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    check(call())?;
-    let Some(limited) = limited() else { return Ok(()) };
+    let Some(limited) = limited() else { return check(call()) };
+    let id = id_of(handle);
+    let is_shared = shared::import(limited, id);
+    if let Err(error) = check(call()) {
+        if is_shared {
+            shared::close(limited, id);
+        }
+        return Err(error);
+    }
     let pointer = pointer();
     let again = |imported: &mut Imported| {
         imported.times += 1;
         Then::Keep
     };
     if IMPORTED.change(pointer, again).is_some() {
+        if is_shared {
+            shared::close(limited, id);
+        }
         return Ok(());
     }
     let Some((current_device, context)) = context::current() else { return Ok(()) };
@@ -133,14 +140,16 @@ pub fn open(
     let device = device_of(pointer).unwrap_or(current_device);
     let imported = Imported {
         pointer,
-        id: id_of(handle),
+        id,
+        is_shared,
         bytes: 0,
         owner: green::owner_in(context),
         opened: Epoch::current(),
         device,
         times: 1,
     };
-    let result = charge(limited, imported).and_then(|imported| {
+    let charged = if is_shared { Ok(imported) } else { charge(limited, imported) };
+    let result = charged.and_then(|imported| {
         IMPORTED.insert(imported).map_err(|Full| {
             end(limited, &imported);
             CUDA_ERROR_OUT_OF_MEMORY
@@ -157,12 +166,9 @@ pub fn open(
     Ok(())
 }
 
-/// Charges imported memory, if nobody else in the slice is charged.
+/// Charges this process for imported memory.
 fn charge(limited: &'static Limited, imported: Imported) -> Outcome<Imported> {
     let Some(card) = cards::of_device(limited, imported.device) else { return Ok(imported) };
-    if imports::open(limited, card, imported.id)? == Import::Charged {
-        return Ok(imported);
-    }
     let bytes = range_of(imported.pointer).map_or(0, |(_, bytes)| bytes);
     let bytes = bytes + card.rounding(bytes);
     charging::charge(limited, card, bytes)?;
@@ -200,10 +206,9 @@ pub fn close(pointer: CUdeviceptr, call: impl FnOnce() -> CUresult) -> Outcome {
 
 /// Imported memory has ended for this process.
 fn end(limited: &Limited, imported: &Imported) {
-    let Some(card) = cards::of_device(limited, imported.device) else { return };
-    if imported.bytes == 0 {
-        imports::close(limited, card, imported.id);
-    } else {
+    if imported.is_shared {
+        shared::close(limited, imported.id);
+    } else if let Some(card) = cards::of_device(limited, imported.device) {
         limited.uncharge(card, imported.bytes);
     }
 }

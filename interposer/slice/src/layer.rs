@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::{Account, ComputeWords, Dead, Debt, Import, Living, Member};
+use hami_account::descriptor::Mark;
+use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
 use hami_limits::grants::GrantsView;
 use hami_limits::{Format, LimitsView, NO_LIMIT, Regime, Row};
 use vgpu_driver::report::Once;
@@ -215,37 +216,20 @@ impl Layer {
         }
     }
 
-    /// Notes an allocation that this process has exported. Returns whether there was room.
-    pub(crate) fn share(&self, row: usize, key: u64, bytes: u64) -> bool {
-        self.member().is_some_and(|member| member.share(key, row, bytes))
+    /// Moves the charge for memory that this process has exported to the slice; see
+    /// [`Member::share`].
+    pub(crate) fn share(&self, row: usize, key: u64, bytes: u64, mark: Option<&Mark>) -> bool {
+        self.member().is_some_and(|member| member.share(key, row, bytes, mark))
     }
 
-    /// Notes an allocation that this process has imported, if another one is charged for it.
-    pub(crate) fn import(&self, key: u64) -> Import {
-        self.member().map_or(Import::Unknown, |member| member.import(key))
+    /// Notes memory that this process is about to import; see [`Member::import`].
+    pub(crate) fn import(&self, key: u64) -> bool {
+        self.member().is_some_and(|member| member.import(key))
     }
 
-    /// Whether descriptors may be all that keeps some memory.
-    #[inline]
-    pub(crate) fn may_be_kept_by_descriptors(&self) -> bool {
-        self.account.may_be_kept_by_descriptors()
-    }
-
-    /// Uncharges what only descriptors kept; see [`Account::release_closed`].
-    pub(crate) fn release_closed(&self, open: impl FnOnce() -> Option<Vec<u64>>) -> bool {
-        self.member().is_some_and(|member| member.account().release_closed(open))
-    }
-
-    /// Undoes [`Self::import`].
-    pub(crate) fn close_import(&self, key: u64) {
-        if let Some(member) = self.member() {
-            member.close_import(key);
-        }
-    }
-
-    /// The driver has freed what this process had exported. Returns whether importers keep it.
-    pub(crate) fn free_shared(&self, key: u64) -> bool {
-        self.member().is_some_and(|member| member.free_shared(key))
+    /// Ends what [`Self::share`] or [`Self::import`] has noted; see [`Member::close_shared`].
+    pub(crate) fn close_shared(&self, key: u64) -> bool {
+        self.member().is_some_and(|member| member.close_shared(key))
     }
 
     /// Joins the account if that needs no waiting. Otherwise the first charge tries again, waits,

@@ -13,7 +13,7 @@
 //! | [`cards`] | which row of each layer a card is |
 //! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
 //! | [`charging`] | allocating and freeing under the limit |
-//! | [`mapped`], [`descriptors`], [`imports`], [`ipc`] | memory with handles and mappings; memory of several processes |
+//! | [`mapped`], [`shared`], [`ipc`] | memory with handles and mappings; memory of several processes |
 //! | [`reported`], [`graphs`] | memory whose size only the driver tells |
 //! | [`contexts`], [`context_limits`], [`green`] | the driver's own memory for contexts, and for raised limits |
 //! | [`seat`] | the account and the grants of one card, as the compute layer uses them |
@@ -29,11 +29,9 @@ pub mod context_limits;
 pub mod contexts;
 mod current;
 mod departure;
-pub mod descriptors;
 mod environment;
 pub mod graphs;
 pub mod green;
-mod imports;
 pub mod ipc;
 mod layer;
 mod limited;
@@ -42,6 +40,7 @@ pub mod pools;
 mod reported;
 mod seat;
 mod settings;
+mod shared;
 pub mod table;
 
 pub use current::{Slice, current};

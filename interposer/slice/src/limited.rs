@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU32;
 
 use driver_sys::cuda::CUdevice;
-use hami_account::{Import, Living};
+use hami_account::Living;
+use hami_account::descriptor::Mark;
 use hami_limits::{NO_LIMIT, Row, VariableShare, Variables};
 use vgpu_driver::report::Once;
 
-use crate::descriptors;
 use crate::layer::{Layer, Requester};
 use crate::seat::Seat;
 
@@ -176,14 +176,7 @@ impl Limited {
     /// charged, and then charged from the inside out.
     #[inline]
     pub fn charge(&self, card: &Card, bytes: u64) -> bool {
-        if self.charge_layers(card, bytes, Requester::Library) {
-            return true;
-        }
-        descriptors::release_closed(self);
-        // While it waits, it may find that importers of such memory have died.
         self.charge_layers(card, bytes, Requester::Program)
-            || descriptors::release_closed(self)
-                && self.charge_layers(card, bytes, Requester::Program)
     }
 
     /// As [`Self::charge`], but the program does not see a refusal, so it is not counted.
@@ -254,59 +247,32 @@ impl Limited {
         }
     }
 
-    /// Notes in every layer that this process has exported an allocation of these charged bytes.
+    /// Moves what this process is charged for memory that it has exported to the slice, in every layer.
     /// Returns whether every layer had room.
-    pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64) -> bool {
+    pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64, mark: Option<&Mark>) -> bool {
         let mut has_room = true;
         for (layer, row) in self.rows_of(card) {
-            has_room &= layer.share(row, key, bytes);
+            has_room &= layer.share(row, key, bytes, mark);
         }
         has_room
     }
 
-    /// Notes that this process has imported an allocation. If the layers do not agree on it, nothing
-    /// is noted.
-    pub(crate) fn import(&self, card: &Card, key: u64) -> Import {
-        let mut imports = self.rows_of(card).map(|(layer, _)| (layer, layer.import(key)));
-        let Some((first, import)) = imports.next() else { return Import::Unknown };
-        let mut noted = vec![first];
-        for (layer, other) in imports {
-            noted.push(layer);
-            if other != import {
-                for layer in noted {
-                    layer.close_import(key);
-                }
-                return Import::Unknown;
-            }
+    /// Notes in every layer that this process is about to import memory. If a layer does not know it,
+    /// nothing is noted.
+    pub(crate) fn import(&self, key: u64) -> bool {
+        let is_known = self.layers.iter().all(|layer| layer.import(key));
+        if !is_known {
+            self.close_shared(None, key, 0);
         }
-        import
+        is_known
     }
 
-    /// Whether descriptors may be all that keeps some memory.
-    #[inline]
-    pub(crate) fn may_be_kept_by_descriptors(&self) -> bool {
-        self.layers.iter().any(Layer::may_be_kept_by_descriptors)
-    }
-
-    /// Uncharges in every layer what only descriptors kept that are closed now. `open` returns the
-    /// numbers of those that are open. Returns whether there was any.
-    pub(crate) fn release_closed(&self, open: impl Fn() -> Option<Vec<u64>>) -> bool {
-        let mut is_any_released = false;
-        for layer in &self.layers {
-            is_any_released |= layer.release_closed(&open);
-        }
-        is_any_released
-    }
-
-    /// Undoes [`Self::import`].
-    pub(crate) fn close_import(&self, card: &Card, key: u64) {
-        self.rows_of(card).for_each(|(layer, _)| layer.close_import(key));
-    }
-
-    /// Uncharges an exported allocation that the driver has freed, unless importers keep it.
-    pub(crate) fn free_shared(&self, card: &Card, key: u64, bytes: u64) {
-        for (layer, row) in self.rows_of(card) {
-            if !layer.free_shared(key) {
+    /// This process no longer has shared memory. A layer that does not know it is uncharged.
+    pub(crate) fn close_shared(&self, card: Option<&Card>, key: u64, bytes: u64) {
+        for (index, layer) in self.layers.iter().enumerate() {
+            if !layer.close_shared(key)
+                && let Some((layer, row)) = card.and_then(|card| self.at(card, index))
+            {
                 layer.uncharge(row, bytes);
             }
         }
@@ -338,7 +304,6 @@ impl Limited {
 
     /// The bytes that may still be charged: the least over all layers.
     pub fn left(&self, card: &Card) -> u64 {
-        descriptors::refresh(self);
         self.least(card, |index, layer, row| {
             layer.reap();
             self.limit_at(card, index, row).saturating_sub(layer.in_use(row))

@@ -6,11 +6,10 @@
 //! are gone. The driver ends whole mappings only, so the addresses at which they begin tell which
 //! ones it ends.
 //!
-//! Of memory that processes share by descriptors, the one that has created it is charged. The account
-//! lists it by a number, with which its descriptors are marked ([`descriptors`]). If the account does
-//! not list it, because its owner is not in this slice, the importer is charged when it maps it. If
-//! the owner has died, and no other process has imported the memory, the importer is charged at the
-//! import.
+//! For memory that processes share by descriptors, the slice is charged, while any process has it or a
+//! descriptor keeps it. The account lists it by a number, with which its descriptors are marked
+//! (`native/account/src/descriptor.rs`). If the account does not list it, because its owner is not in
+//! this slice, the importer is charged when it maps it.
 //!
 //! Bookkeeping comes before the driver's call, and is undone if the call fails: once the driver has
 //! freed memory, another thread may get the same handle or address for new memory.
@@ -19,7 +18,7 @@ use std::os::fd::RawFd;
 use std::sync::Mutex;
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUexternalMemory, CUresult};
-use hami_account::Import;
+use hami_account::descriptor;
 use vgpu_driver::guard::{guard, lock};
 use vgpu_driver::real::{self, Outcome, check};
 
@@ -27,9 +26,8 @@ use crate::allocations::{Epoch, Owner};
 use crate::cards;
 use crate::charging::{self, Allocated, Taken};
 use crate::current::{Slice, current, limited};
-use crate::descriptors;
-use crate::imports;
 use crate::limited::{Card, Limited};
+use crate::shared;
 use crate::table::{Entry, Full, Table, Then, table};
 
 /// The least distance between the starts of two mappings, on every known card.
@@ -83,7 +81,7 @@ struct Object {
     mappings: u32,
     device: CUdevice,
     created: Epoch,
-    /// The number by which the account lists it, if processes share it by descriptors; else 0.
+    /// The number by which the account lists it, if the slice is charged for it; else 0.
     id: u64,
     /// The driver does not report the size of imported memory. The largest mapping counts.
     is_imported: bool,
@@ -152,7 +150,6 @@ impl MappedKind {
         handle: impl FnOnce() -> u64,
     ) -> Outcome {
         let Some((limited, card)) = charged(device)? else { return check(call()) };
-        descriptors::refresh(limited);
         // SAFETY: memory that the driver has just allocated, and that the program never gets.
         let undo = |handle| unsafe { (self.undo)(handle) };
         let allocated = || Allocated { key: handle(), bytes };
@@ -165,26 +162,19 @@ impl MappedKind {
         })
     }
 
-    /// Enters memory that was imported with a handle from a descriptor, whose mark was `id`. If a
-    /// process of the slice is charged for it, that stays so. If its size is not known, its mappings
-    /// are charged.
+    /// Enters memory that was imported with a handle. If the slice is charged for it, `id` is its number
+    /// there ([`expect_import`]). If not, its mappings are charged, because its size is not known.
     pub fn import(&self, handle: u64, device: CUdevice, id: Option<u64>) -> Outcome {
         let Some(limited) = limited() else { return Ok(()) };
         if self.retain(handle) {
+            cancel_import(id);
             return Ok(());
         }
-        let mut object =
-            Object { is_imported: true, ..Object::new(handle, 0, device, Owner::NONE) };
-        if let (Some(id), Some(card)) = (id, cards::of_device(limited, device)) {
-            match imports::open(limited, card, id)? {
-                Import::Charged => object.id = id,
-                Import::Uncharged(bytes) => {
-                    charging::charge(limited, card, bytes)?;
-                    object.bytes = bytes;
-                }
-                Import::Unknown => {}
-            }
-        }
+        let object = Object {
+            is_imported: true,
+            id: id.unwrap_or(0),
+            ..Object::new(handle, 0, device, Owner::NONE)
+        };
         self.enter(object).map_err(|Full| {
             self.uncharge(limited, &object);
             CUDA_ERROR_OUT_OF_MEMORY
@@ -208,35 +198,32 @@ impl MappedKind {
         self.objects.change(handle, add).is_some()
     }
 
-    /// Notes a descriptor that the driver has returned for the memory behind a handle.
-    pub fn exported(&self, handle: u64, descriptor: RawFd) {
+    /// Notes a descriptor that the driver has returned for the memory behind a handle. If that fails, the
+    /// program must not get it.
+    pub fn exported(&self, handle: u64, descriptor: RawFd) -> Outcome {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let Some(limited) = limited() else { return };
+        let Some(limited) = limited() else { return Ok(()) };
         let _one_at_a_time = lock(&ONE_AT_A_TIME);
-        let Some((object, _)) = self.objects.change(handle, |_| Then::Keep) else { return };
-        let Some(card) = cards::of_device(limited, object.device) else { return };
+        let Some((object, _)) = self.objects.change(handle, |_| Then::Keep) else { return Ok(()) };
+        let Some(card) = cards::of_device(limited, object.device) else { return Ok(()) };
         if object.id != 0 {
-            descriptors::mark(descriptor, object.id);
-            return;
+            descriptor::mark(descriptor, object.id);
+            return Ok(());
         }
         if object.is_imported {
-            // Its size is not known.
-            return;
+            // Its size is not known. Each importer is charged.
+            return Ok(());
         }
-        // Without a mark, each importer is charged.
-        let Some(id) = descriptors::new_id().filter(|id| descriptors::mark(descriptor, *id)) else {
-            return;
-        };
-        if !limited.share(card, id, object.bytes) {
-            // Entries of closed descriptors may be in the way.
-            descriptors::release_closed(limited);
-            limited.share(card, id, object.bytes);
-        }
+        let key = descriptor::new_key().ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let mark = descriptor::mark(descriptor, key);
+        let shared = shared::share(limited, card, key, object.bytes, mark.as_ref());
+        let has_room = shared.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let set_id = |object: &mut Object| {
-            object.id = id;
+            object.id = key;
             Then::Keep
         };
         self.objects.change(handle, set_id);
+        if has_room { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
     }
 
     /// Drops a reference. `call` calls the driver.
@@ -402,16 +389,25 @@ impl MappedKind {
 
     /// The last reference and the last mapping of an object are gone.
     fn uncharge(&self, limited: &Limited, object: &Object) {
-        let Some(card) = cards::of_device(limited, object.device) else { return };
-        if object.id == 0 {
+        if object.id != 0 {
+            shared::close(limited, object.id);
+        } else if let Some(card) = cards::of_device(limited, object.device) {
             let rounding = self.taken.rounding(card, object.bytes);
-            return charging::uncharge(limited, card, object.bytes, rounding);
+            charging::uncharge(limited, card, object.bytes, rounding);
         }
-        if object.is_imported {
-            imports::close(limited, card, object.id);
-        } else {
-            limited.free_shared(card, object.id, object.bytes);
-        }
-        descriptors::release_closed(limited);
+    }
+}
+
+/// The program is about to import the memory behind a descriptor. Returns its number, if the slice is
+/// charged for it.
+pub fn expect_import(descriptor: RawFd) -> Option<u64> {
+    let limited = limited()?;
+    descriptor::key_of(descriptor).filter(|key| shared::import(limited, *key))
+}
+
+/// Undoes [`expect_import`].
+pub fn cancel_import(id: Option<u64>) {
+    if let (Some(limited), Some(id)) = (limited(), id) {
+        shared::close(limited, id);
     }
 }

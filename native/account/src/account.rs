@@ -115,14 +115,14 @@ impl Account {
         self.file.format
     }
 
-    /// Bytes committed on a card by all processes, including dead ones that were not reaped, and
-    /// the measured ones.
+    /// Bytes committed on a card by all processes, including dead ones that were not reaped, shared
+    /// ones, and the measured ones.
     #[inline]
     pub fn used(&self, card: usize) -> u64 {
         let words = self.words(card).iter();
         let committed =
             words.map(|word| Word(word.load(Ordering::Relaxed)).committed()).sum::<u64>();
-        (committed * UNIT).saturating_add(self.measured(card))
+        ((committed + self.shared_units(card)) * UNIT).saturating_add(self.measured(card))
     }
 
     /// The bytes of a card that a request finds in use: [`Self::used`] without the memory of dead
@@ -153,13 +153,12 @@ impl Account {
     }
 
     /// The memory of a card that the process in a slot holds, to compare with NVML's figure: its
-    /// charges, and imported memory that its owners have freed.
+    /// charges, and what it shares.
     pub fn holding(&self, slot: usize, card: usize) -> Holding {
         let record = &self.layout().records[slot];
         let releases = record.releases_done.load(Ordering::SeqCst);
         let driver = self.compute(slot, card).driver_memory.load(Ordering::Relaxed);
-        let imported = self.units_kept_by(slot, card) * UNIT;
-        Holding { bytes: self.held_in(slot, card) + imported, driver_memory: driver, releases }
+        Holding { bytes: self.held_in(slot, card), driver_memory: driver, releases }
     }
 
     /// When the process in a slot joined, in nanoseconds of `CLOCK_MONOTONIC`. The next process in
@@ -203,7 +202,8 @@ impl Account {
         if card >= CARDS {
             return 0;
         }
-        Word(self.layout().words[card][slot].load(Ordering::Relaxed)).committed() * UNIT
+        let charged = Word(self.layout().words[card][slot].load(Ordering::Relaxed)).committed();
+        (charged + self.shared_in(slot, card)) * UNIT
     }
 
     /// The first slot that was never used, as none after it was.
@@ -225,7 +225,7 @@ impl Account {
     pub(crate) fn layout(&self) -> &Layout {
         // SAFETY: the mapping is a Layout and lives as long as self; all its fields that are
         // accessed are atomics, for which any bytes are a value. In the previous format the last
-        // field is not mapped, and `shared_entries` does not touch it.
+        // field is not mapped, and `shared` does not touch it: no entry was ever used.
         unsafe { self.map.as_ref() }
     }
 

@@ -1,6 +1,6 @@
 //! Charging near the limit, or beside other processes that charge at the same time.
 
-use crate::layout::{SLOTS, Word};
+use crate::layout::{SHARED, SLOTS, Word};
 use crate::member::{Member, Published, Refused, Request};
 use crate::steps::{Step, at};
 use hami_limits::futex::pause;
@@ -67,6 +67,7 @@ impl Member<'_> {
     /// because the driver may still free enough. Otherwise, and after the deadline, it refuses.
     pub(crate) fn make_room(&self, request: &Request, deadline: Instant) -> Result<(), Refused> {
         let pending = self.reap_dead_holders(request.card);
+        self.release_closed(SHARED);
         let committed = self.committed_at_once(request);
         if committed + request.units <= request.limit {
             return Ok(());
@@ -164,11 +165,15 @@ impl Member<'_> {
             let done = record.releases_done.load(Ordering::SeqCst);
             *seen = (done, Word(word.load(Ordering::SeqCst)).committed() as u32);
         }
+        let (shared, account) = (self.account().shared_sum(request.card), self.account());
         at(Step::Counted);
+        // Shared units count if no entry has changed in between.
+        let is_same = account.shared_sum(request.card) == shared;
         let still_there = seen
             .iter()
             .zip(records)
             .filter(|((done, _), record)| record.releases_begun.load(Ordering::SeqCst) == *done);
-        still_there.map(|((_, committed), _)| u64::from(*committed)).sum()
+        let committed: u64 = still_there.map(|((_, committed), _)| u64::from(*committed)).sum();
+        committed + if is_same { shared.units } else { 0 }
     }
 }

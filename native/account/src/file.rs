@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// The identity of a file while it exists, independent of its name or descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId {
+pub(crate) struct FileId {
     device: u64,
     inode: u64,
 }
@@ -80,15 +80,24 @@ impl AccountFile {
 }
 
 impl FileId {
-    fn of_path(path: &Path) -> io::Result<Self> {
+    pub fn of_path(path: &Path) -> io::Result<Self> {
         let metadata = fs::symlink_metadata(path)?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    pub fn of_descriptor(fd: RawFd) -> io::Result<Self> {
+        status(fd).map(|(id, _, _)| id)
+    }
+
+    /// A number for it, which is not 0.
+    pub fn word(self) -> u64 {
+        self.device.rotate_left(40) ^ self.inode | 1 << 63
     }
 }
 
 impl Descriptor {
     /// Opens `path` if it is `id`.
-    fn open(path: &Path, access: libc::c_int, id: FileId) -> io::Result<Self> {
+    pub fn open(path: &Path, access: libc::c_int, id: FileId) -> io::Result<Self> {
         // To fail, the program would have to close the descriptor at the same moment each time.
         const ATTEMPTS: u32 = 5;
         let c_path = CString::new(path.as_os_str().as_bytes())?;

@@ -49,7 +49,7 @@ impl Account {
         Ok(joined)
     }
 
-    fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
+    pub(crate) fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
         for (slot, record) in self.layout().records.iter().enumerate() {
             if record.state.load(Ordering::Acquire) != FREE {
                 continue;

@@ -11,8 +11,10 @@ pub const CARDS: usize = hami_limits::page::MAX_ROWS;
 /// Bytes per unit; a request is rounded up to whole units.
 pub const UNIT: u64 = 512;
 
-/// The most shared allocations of a slice; the memory of others is charged to each process.
+/// The most shared allocations of a slice. No process can share more.
 pub(crate) const SHARED: usize = 4096;
+/// Room for the path of the file behind descriptors, in words.
+pub(crate) const PATH: usize = 16;
 
 pub(crate) const SIZE: usize = size_of::<Layout>();
 /// The previous format has no shared allocations.
@@ -38,7 +40,7 @@ pub(crate) struct Layout {
     pub records: [Record; SLOTS],
     pub compute: [[ComputeWords; SLOTS]; CARDS],
     /// Not in the previous format.
-    pub shared: [Shared; SHARED],
+    pub shared: SharedTable,
 }
 
 #[repr(C, align(4096))]
@@ -55,8 +57,10 @@ pub(crate) struct Header {
     pub measured: Line<[AtomicU64; CARDS]>,
     /// How many entries of `Layout::shared` were ever used.
     pub shared_high: AtomicU32,
-    /// Not 0 if descriptors may be all that keeps some memory.
+    /// Whether descriptors may be all that keeps some memory: 0, [`KEPT_NEWLY`] or [`KEPT`].
     pub any_kept: AtomicU32,
+    /// The path of the file behind the marked descriptors, with a zero byte behind it.
+    pub descriptor_path: [AtomicU64; PATH],
 }
 
 /// What is known of deaths. Times are milliseconds since boot.
@@ -138,36 +142,80 @@ pub(crate) struct ComputeSums {
     pub debt: [AtomicU64; CARDS],
 }
 
-/// An allocation that its process has exported; see `shared`.
-#[repr(C, align(64))]
-pub(crate) struct Shared {
-    /// Which memory it is; 0 if the entry is free.
-    pub key: AtomicU64,
-    /// [`NEW`], [`HELD`] or [`FREED`].
-    pub state: AtomicU32,
-    /// The slot of its owner, and the row of its card.
-    pub owner: AtomicU32,
-    /// When the owner joined.
-    pub joined_at: AtomicU64,
-    /// Its charged bytes, in units.
-    pub units: AtomicU64,
-    /// A bit for the slot of each process that has imported it.
-    pub importers: [AtomicU64; SLOTS / 64],
+/// The allocations that processes of the slice share; see `shared`. Every charge reads the charges,
+/// so they are packed.
+#[repr(C, align(4096))]
+pub(crate) struct SharedTable {
+    /// By entry, a [`SharedCharge`].
+    pub charges: [AtomicU64; SHARED],
+    /// By entry, which memory it is; 0 while the entry is free, and while a process fills it.
+    pub keys: [AtomicU64; SHARED],
+    pub entries: [Shared; SHARED],
 }
 
-/// `Shared::state` while the owner fills the entry.
-pub(crate) const NEW: u32 = 0;
-/// `Shared::state` while the owner has the allocation.
-pub(crate) const HELD: u32 = 1;
-/// `Shared::state` when the owner has freed it, or has died.
-pub(crate) const FREED: u32 = 2;
+/// The other words of a shared allocation.
+#[repr(C)]
+pub(crate) struct Shared {
+    /// [`VACANT`], [`READY`], or [`Shared::changed_by`] a process.
+    pub state: AtomicU32,
+    /// The process that has exported it: [`exporter`].
+    pub exporter: AtomicU32,
+    /// The file behind its descriptors; 0 if none has a mark that can be looked up.
+    pub file: AtomicU64,
+    /// A bit for the slot of each process that has the memory.
+    pub holders: [AtomicU64; SLOTS / 64],
+}
+
+/// `Header::any_kept` if processes were seen to leave memory since the descriptors were looked up.
+pub(crate) const KEPT_NEWLY: u32 = 1;
+/// `Header::any_kept` if some of the descriptors were open then.
+pub(crate) const KEPT: u32 = 2;
+
+/// `Shared::exporter`: `joined:24 | slot:8`, with the lowest bits of when the process joined. It only
+/// serves to show memory for a process.
+pub(crate) const fn exporter(slot: usize, joined_at: u64) -> u32 {
+    (joined_at as u32) << 8 | slot as u32
+}
+
+/// `Shared::state` of a free entry.
+pub(crate) const VACANT: u32 = 0;
+/// `Shared::state` of an entry with memory.
+pub(crate) const READY: u32 = 1;
+
+/// What a shared allocation is charged: `times:28 | card:4 | units:32`. The entry was filled `times`
+/// times, so that a reader notices that it was filled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedCharge(pub u64);
+
+impl SharedCharge {
+    pub const fn times(self) -> u64 {
+        self.0 >> 36
+    }
+
+    pub const fn card(self) -> usize {
+        (self.0 >> 32) as usize & (CARDS - 1)
+    }
+
+    pub const fn units(self) -> u64 {
+        self.0 & MAX_COMMITTED
+    }
+
+    pub const fn none(self) -> Self {
+        Self(self.0 & !MAX_COMMITTED)
+    }
+
+    /// The charge when the entry is filled again.
+    pub const fn again(self, card: usize, units: u64) -> Self {
+        Self((self.times() + 1) << 36 | (card as u64) << 32 | units)
+    }
+}
 
 /// A value in its own cache line.
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
 
 const _: () = assert!(PREVIOUS_SIZE == 364_544 && SIZE == 626_688);
-const _: () = assert!(size_of::<Shared>() == 64);
+const _: () = assert!(CARDS == 16 && SLOTS == 256 && size_of::<Shared>() == 48);
 const _: () = assert!(offset_of!(Layout, words) == 4096);
 const _: () = assert!(offset_of!(Layout, records) == 36_864);
 const _: () = assert!(offset_of!(Layout, compute) == 102_400);
@@ -256,11 +304,6 @@ impl Word {
 
     pub const fn without_committed(self) -> Word {
         Word(self.0 & (TENTATIVE | REVOKED))
-    }
-
-    /// The word with no more than these units committed.
-    pub fn with_committed_at_most(self, units: u64) -> Word {
-        Word(self.without_committed().0 | self.committed().min(units) << 32)
     }
 
     pub const fn without_tentative(self) -> Word {

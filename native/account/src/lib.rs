@@ -14,6 +14,7 @@
 //! | `member` | charging and uncharging: the path of every allocation |
 //! | `contend`, `slow_lock` | requests that compete near the limit, and their lock |
 //! | `shared` | memory that one process has exported and others have imported |
+//! | `descriptor` | whether copies of a descriptor of such memory are open |
 //! | `reap`, `identity` | dead processes: finding them and clearing their slots |
 //! | `compute` | the processes' use of the cards' engines, for the coordinator |
 //! | `snapshot` | reading the file from outside, without trusting it |
@@ -85,12 +86,12 @@
 //!
 //! # The file
 //!
-//! 397,312 bytes, native byte order, one inode for life.
+//! 626,688 bytes, native byte order, one inode for life.
 //!
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]             "HAMIACC1"
-//!      8  version: u32, size: u32    3, 397312 (2, 364544 in the previous format)
+//!      8  version: u32, size: u32    3, 626688 (2, 364544 in the previous format)
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot
@@ -101,12 +102,15 @@
 //!    896  measured: [u64; 16]       bytes that the driver holds for the processes beyond the
 //!                                   committed units; the coordinator writes it. Zero in the
 //!                                   previous format
-//!   1024  shared_high: u32           how many entries of `shared` were ever used, and
-//!         any_kept: u32              whether descriptors may be all that keeps some memory
+//!   1024  shared_high: u32           how many entries of `shared` were ever used
+//!   1028  any_kept: u32              whether descriptors may be all that keeps some memory: 0 no, 1 yes,
+//!                                    2 yes, and it was looked up
+//!   1032  descriptor_path: [u8; 128] the file behind the marked descriptors
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
-//! 364544  shared: 4096 of 64 bytes  exported allocations; not in the previous format
+//! 364544  shared: exported allocations; not in the previous format: charges: [u64; 4096], keys:
+//!         [u64; 4096], entries: 4096 of 48 bytes
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)
@@ -120,9 +124,9 @@
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
 //!          48 debt: u64 | 56 driver_memory: u64 (bytes; part of the committed units)
 //!
-//! shared:   0 key: u64 | 8 state: u32 (1 held, 2 freed by its owner) | 12 owner: u32 (slot, and
-//!           the card from bit 16) | 16 joined_at: u64 (of the owner) | 24 units: u64
-//!          32 importers: [u64; 4], a bit per slot
+//! a charge: times:28 | card:4 | units:32, from the highest bit: see `layout::SharedCharge`
+//! an entry: 0 state: u32 (0 vacant, 1 ready, 2 + the slot of the process that changes it)
+//!           4 exporter: u32, a slot | 8 file: u64 | 16 holders: [u64; 4], a bit per slot
 //! ```
 //!
 //! Bytes i and 256 + i of the file carry the locks of slot i; their contents do not matter. Words
@@ -132,6 +136,7 @@
 mod account;
 mod compute;
 mod contend;
+pub mod descriptor;
 mod file;
 pub mod fork;
 mod identity;
@@ -152,5 +157,4 @@ pub use hami_limits::grants::{ComputeState, Report};
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, ComputeWords, SLOTS, UNIT};
 pub use member::{Member, Refused};
-pub use shared::Import;
 pub use snapshot::{ProcessUse, Snapshot};

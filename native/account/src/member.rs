@@ -103,7 +103,7 @@ impl<'a> Member<'a> {
         let request = self.request(card, bytes, limit)?;
         // Only read: a request that cannot be granted must not block others.
         let committed: u64 = self.words(&request).map(Word::committed).sum();
-        if committed + request.units <= request.limit
+        if committed + self.account.shared_units(card) + request.units <= request.limit
             && let Published::Yes = self.publish(&request)
         {
             if self.fits(&request) && self.commit(&request) {
@@ -152,9 +152,16 @@ impl<'a> Member<'a> {
         if self.generation != generation() || card >= CARDS {
             return;
         }
-        let units = bytes.div_ceil(UNIT);
+        self.release(card, bytes.div_ceil(UNIT), || {});
+    }
+
+    /// Lowers this process's word. Sums that prove refusals ignore it until that is done, so `first`
+    /// may charge the same units elsewhere.
+    #[inline]
+    pub(crate) fn release(&self, card: usize, units: u64, first: impl FnOnce()) {
         let record = self.record();
         record.releases_begun.fetch_add(1, Ordering::SeqCst);
+        first();
         at(Step::BeforeUncharge);
         self.lower(card, |word| word.release(units), Word::without_committed);
         at(Step::Uncharged);
@@ -241,7 +248,8 @@ impl<'a> Member<'a> {
 
     #[inline]
     pub(crate) fn fits(&self, request: &Request) -> bool {
-        self.words(request).map(Word::total).sum::<u64>() <= request.limit
+        let total = self.words(request).map(Word::total).sum::<u64>();
+        total + self.account.shared_units(request.card) <= request.limit
     }
 
     /// Charges a published request that fits. False if another process has revoked it. Then the

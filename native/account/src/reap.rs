@@ -25,7 +25,7 @@
 
 use crate::account::{Account, Dead, Departed};
 use crate::identity::ProcessIdentity;
-use crate::layout::{CARDS, FREE, Record, SLOTS, TAKEN, UNIT, Word};
+use crate::layout::{CARDS, FREE, Record, SHARED, SLOTS, TAKEN, UNIT, Word};
 use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
@@ -41,8 +41,8 @@ const PROBE_INTERVAL_MS: u64 = 10;
 /// as long as a request waits for it.
 const AWAITED_MS: u64 = Member::DEPARTURE.as_millis() as u64;
 
-/// When the death of a process was noticed whose own memory is free, but which others keep in part.
-const LONG_AGO: u64 = 1;
+/// How many descriptors are looked up then, at most. To look one up costs 20 us if there are thousands.
+const LOOK_UPS: usize = 64;
 
 /// How long a thread waits if another thread of its process reaps. The other thread may be calling
 /// NVML.
@@ -54,7 +54,8 @@ impl Account {
     pub const GRACE: Duration = Duration::from_millis(750);
 
     /// Looks for dead processes and reaps their slots as far as possible. It returns the bytes that
-    /// came back. It is for processes that are not members; members call [`Member::reap_dead`].
+    /// came back. It is for processes that are not members; members call [`Member::reap_dead`]. It
+    /// opens a file whose path the members have written.
     ///
     /// It may be called often: within 10 ms of the last call by any process it does nothing, except
     /// for the first call of this process.
@@ -63,13 +64,23 @@ impl Account {
             return 0;
         }
         let dead = self.find_dead(|_| true);
-        (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_locked(slot)).sum()
+        let reaped = (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_locked(slot)).sum();
+        // Only a member changes entries of living processes: others see when it dies.
+        if self.may_be_kept()
+            && let Ok(Some(member)) = self.claim_free_slot()
+        {
+            member.release_closed(SHARED);
+            let slot = member.slot().into();
+            drop(member);
+            self.reap_locked(slot);
+        }
+        reaped
     }
 
     /// Reaps one slot if its process is dead. It returns the bytes that came back.
     pub(crate) fn reap_locked(&self, slot: usize) -> u64 {
         match SlotLock::try_take(&self.file, slot) {
-            Ok(Some(_lock)) => self.clear(slot),
+            Ok(Some(_lock)) => self.clear(slot, slot),
             _ => 0,
         }
     }
@@ -103,43 +114,31 @@ impl Account {
     }
 
     /// Clears the slot of a dead process as far as the driver has freed its memory. It returns the
-    /// bytes that came back through this call. No process may join in the slot meanwhile.
-    pub(crate) fn clear(&self, slot: usize) -> u64 {
+    /// bytes that came back through this call. No process may join in the slot meanwhile. `reaper` is
+    /// the slot of the caller, or the same slot if the caller is no member.
+    pub(crate) fn clear(&self, slot: usize, reaper: usize) -> u64 {
         at(Step::Reaping);
         let record = &self.layout().records[slot];
         if record.state.load(Ordering::Acquire) == FREE {
             return 0;
         }
         self.notice(record);
-        let dropped = self.lower_words(slot, |_, word| word.without_tentative());
+        let dropped = self.lower_words(slot, Word::without_tentative);
         at(Step::TentativeDropped);
         let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0)
-            && !self.importers().contains(slot);
+            && !self.holders().contains(slot);
         if !holds_nothing && !self.driver_has_freed(slot, record) {
             return dropped;
         }
-        self.end_shares(slot);
+        let shared = self.end_shares(slot, reaper) * UNIT;
         // From here on, the words of this slot prove no refusal (`Member::committed_at_once`).
         record.releases_begun.fetch_add(1, Ordering::SeqCst);
-        let cleared = self.lower_words(slot, |card, word| {
-            word.with_committed_at_most(self.imported_units(slot, card, &[false; SLOTS]))
-        });
-        if self.words_of(slot).any(|word| word.load(Ordering::SeqCst) != 0) {
-            // Importers keep some of its memory, and with it the slot. The words count again. Nothing
-            // of that is the driver's own.
-            for card in 0..CARDS {
-                self.compute(slot, card).driver_memory.store(0, Ordering::Relaxed);
-            }
-            // No request waits for them any more.
-            record.dead_since.store(LONG_AGO, Ordering::SeqCst);
-            record.releases_done.fetch_add(1, Ordering::SeqCst);
-            return dropped + cleared;
-        }
+        let cleared = self.lower_words(slot, Word::without_committed);
         self.retire_counters(record);
         self.retire_compute(slot);
         at(Step::BeforeFree);
         record.state.store(FREE, Ordering::Release);
-        dropped + cleared
+        dropped + cleared + shared
     }
 
     /// Stores when the death of a process was first noticed. If the process died during an uncharge,
@@ -185,21 +184,18 @@ impl Account {
             *dead = record.state.load(Ordering::Acquire) == TAKEN
                 && is_awaited(record.dead_since.load(Ordering::SeqCst), now);
         }
-        let of_the_dead =
-            words.iter().enumerate().filter(|(slot, _)| dead[*slot]).map(|(slot, word)| {
-                let committed = Word(word.load(Ordering::Relaxed)).committed();
-                committed.saturating_sub(self.imported_units(slot, card, &dead))
-            });
-        of_the_dead.sum::<u64>() * UNIT
+        let of_the_dead = words.iter().zip(dead).filter(|(_, dead)| *dead);
+        let charged = of_the_dead.map(|(word, _)| Word(word.load(Ordering::Relaxed)).committed());
+        (charged.sum::<u64>() + self.shared_by_the_dead(card, &dead)) * UNIT
     }
 
     /// Lowers the slot's word of every card. It returns by how many bytes.
-    fn lower_words(&self, slot: usize, lower: impl Fn(usize, Word) -> Word) -> u64 {
+    fn lower_words(&self, slot: usize, lower: impl Fn(Word) -> Word) -> u64 {
         let mut units = 0;
-        for (card, word) in self.words_of(slot).enumerate() {
-            let lowered = |old| Some(lower(card, Word(old)).0).filter(|new| *new != old);
+        for word in self.words_of(slot) {
+            let lowered = |old| Some(lower(Word(old)).0).filter(|new| *new != old);
             if let Ok(old) = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowered) {
-                units += held(Word(old)) - held(lower(card, Word(old)));
+                units += held(Word(old)) - held(lower(Word(old)));
                 at(Step::CardCleared);
             }
         }
@@ -265,11 +261,17 @@ impl Member<'_> {
     /// for the first call of this process.
     pub fn reap_dead(&self) -> u64 {
         let account = self.account();
-        if !account.probe_is_due() {
-            return 0;
+        let is_due = account.probe_is_due();
+        let reaped = if is_due {
+            let dead = account.find_dead(|_| true);
+            (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap(slot)).sum()
+        } else {
+            0
+        };
+        if is_due || account.may_be_kept_newly() {
+            self.release_closed(LOOK_UPS);
         }
-        let dead = account.find_dead(|_| true);
-        (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap(slot)).sum()
+        reaped
     }
 
     /// Reaps the dead processes that hold memory of a card. It returns the units of that card that
@@ -281,17 +283,14 @@ impl Member<'_> {
         let words = self.account().words(card);
         let holds = |slot: usize| words.get(slot).map_or(0, |word| word.load(Ordering::SeqCst));
         let account = self.account();
-        let importers = account.importers();
-        let dead = account.find_dead(|slot| holds(slot) != 0 || importers.contains(slot));
-        let reaped = (0..SLOTS).filter(|slot| dead[*slot]);
-        reaped
-            .map(|slot| {
-                self.reap(slot);
-                let kept_by_others = account.imported_units(slot, card, &dead);
-                let kept = Word(holds(slot)).committed().saturating_sub(kept_by_others);
-                kept + account.units_kept_by(slot, card)
-            })
-            .sum()
+        let holders = account.holders();
+        let dead = account.find_dead(|slot| holds(slot) != 0 || holders.contains(slot));
+        for slot in (0..SLOTS).filter(|slot| dead[*slot]) {
+            self.reap(slot);
+        }
+        let charged =
+            (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| Word(holds(slot)).committed());
+        charged.sum::<u64>() + account.shared_by_the_dead(card, &dead)
     }
 
     /// Reaps one slot, if its process is dead. Does nothing if another thread of this process reaps
@@ -299,7 +298,7 @@ impl Member<'_> {
     fn reap(&self, slot: usize) -> u64 {
         let Some(_reaping) = Reaping::begin(self.record(), slot) else { return 0 };
         let dead = self.account().find_dead(|wanted| wanted == slot);
-        if dead[slot] { self.account().clear(slot) } else { 0 }
+        if dead[slot] { self.account().clear(slot, self.slot().into()) } else { 0 }
     }
 }
 

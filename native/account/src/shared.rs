@@ -1,315 +1,365 @@
-//! Allocations that one process has exported and others have imported. The owner is charged for them.
+//! Memory that processes share: one has exported it, and others have imported it.
 //!
-//! An importer can keep the memory when its owner has freed it or has died. The units then stay
-//! charged in the owner's word, until the last importer has closed the allocation or has died: an
-//! importer that is alive keeps the slot of a dead owner taken.
+//! It is charged to the slice, not to a process. An entry of the table has the charge and a bit for each
+//! process that has the memory, its *holders*. When a process exports memory, its units move from its
+//! word into an entry. They stay there, whichever process frees the memory or dies, until no process
+//! holds it. A holder that dies keeps its bits until the driver has freed what it had (`reap`).
 //!
-//! Each exported allocation has an entry with a bit for each importer. There is no lock. The owner
-//! first marks the entry as freed and then looks for importers; an importer first sets its bit and
-//! then looks whether the entry is freed. So one of the two sees the other. The process that
-//! clears the last bit of a freed entry releases the owner's units. If a process is killed in
-//! between, the units stay charged until the owner's slot is cleared.
+//! A descriptor keeps memory that no process holds. So its entry stays until every copy of the
+//! descriptor is closed (`descriptor`), which members find out before a request is refused, and now and
+//! then when a program asks how much is free. If a descriptor cannot be looked up, its holders keep
+//! their bits until they die.
 //!
-//! Memory that was exported by a descriptor is also kept by every open copy of the descriptor. Only
-//! the caller can see these. So its entries stay until [`Account::release_closed`].
+//! # Without a lock
+//!
+//! A process that fills or clears an entry first writes its slot into `state`. If it dies meanwhile, the
+//! process that reaps it completes the change: without a key, the entry has no importers, and is
+//! cleared; with a key, it is as it was before.
+//!
+//! An importer first sets its bit and then reads the state; a process that clears an entry first changes
+//! the state and then reads the bits. So one of the two sees the other.
+//!
+//! An exporter first writes the charge into the entry and then lowers its word. A sum reads the words
+//! first, so it has the units once or twice, and never lacks them. While they may be there twice, the
+//! exporter's word proves no refusal (`contend`).
 
 use crate::account::Account;
-use crate::layout::{CARDS, FREED, HELD, NEW, SLOTS, Shared, TAKEN, UNIT, Word};
+use crate::descriptor::{self, Mark};
+use crate::layout::{
+    CARDS, KEPT, KEPT_NEWLY, PATH, READY, SHARED, SLOTS, Shared, SharedCharge, UNIT, VACANT,
+    exporter,
+};
 use crate::member::Member;
 use hami_limits::Format;
+use hami_limits::futex::pause;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
-/// What the account knows of an import.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Import {
-    /// Another process is charged for the memory, as long as this process has it.
-    Charged,
-    /// The process that was charged has died. The memory takes this many bytes.
-    Uncharged(u64),
-    /// The account does not list the memory.
-    Unknown,
-}
-
-/// Whether a key stands for memory that is exported by a descriptor, not by a handle.
-pub fn is_of_descriptor(key: u64) -> bool {
+/// A number that no handle's memory has. The highest bit says that the memory has handles, which the
+/// driver closes with their processes. Other memory has descriptors.
+pub(crate) const fn is_of_descriptor(key: u64) -> bool {
     key >> 63 == 0
 }
 
-/// A set of slots.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Importers([u64; SLOTS / 64]);
+/// What all entries charge, at one instant if two in a row are equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SharedSum {
+    pub units: u64,
+    times: u64,
+}
 
-impl Importers {
+/// A set of slots.
+#[derive(Default)]
+pub(crate) struct Slots([u64; SLOTS / 64]);
+
+impl Slots {
     pub fn contains(&self, slot: usize) -> bool {
-        self.0.get(slot / 64).is_some_and(|bits| bits & 1 << (slot % 64) != 0)
+        self.0[slot / 64] & bit(slot) != 0
     }
 }
 
+/// The bit of a slot in its word.
+const fn bit(slot: usize) -> u64 {
+    1 << (slot % 64)
+}
+
 impl Shared {
-    fn owner_slot(&self) -> usize {
-        (self.owner.load(SeqCst) & 0xffff) as usize
+    /// The state while the process in this slot changes the entry.
+    fn changed_by(slot: usize) -> u32 {
+        READY + 1 + slot as u32
     }
 
-    fn card(&self) -> usize {
-        (self.owner.load(SeqCst) >> 16) as usize
+    fn change_state(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
     }
 
-    fn has_importers(&self) -> bool {
-        self.importers.iter().any(|bits| bits.load(SeqCst) != 0)
+    fn has_holders(&self) -> bool {
+        self.holders.iter().any(|bits| bits.load(SeqCst) != 0)
     }
 
-    fn has_importer(&self, slot: usize) -> bool {
-        let bits = self.importers.get(slot / 64);
-        bits.is_some_and(|bits| bits.load(SeqCst) & 1 << (slot % 64) != 0)
+    fn is_held_by(&self, slot: usize) -> bool {
+        self.holders[slot / 64].load(SeqCst) & bit(slot) != 0
     }
 
-    /// Clears the bit of an importer. Returns whether it was set.
-    fn clear_importer(&self, slot: usize) -> bool {
-        let Some(bits) = self.importers.get(slot / 64) else { return false };
-        let bit = 1 << (slot % 64);
-        bits.fetch_and(!bit, SeqCst) & bit != 0
+    /// Returns whether the bit was set before.
+    fn set_holder(&self, slot: usize) -> bool {
+        self.holders[slot / 64].fetch_or(bit(slot), SeqCst) & bit(slot) != 0
     }
 
-    /// Takes a freed entry without importers, so that only one process releases its units.
-    fn take_freed(&self) -> bool {
-        self.state.compare_exchange(FREED, NEW, SeqCst, SeqCst).is_ok()
+    fn clear_holder(&self, slot: usize) {
+        self.holders[slot / 64].fetch_and(!bit(slot), SeqCst);
     }
 }
 
 impl Account {
-    fn shared_entries(&self) -> &[Shared] {
-        match self.format() {
-            Format::Current => {
-                let high = self.layout().header.shared_high.load(SeqCst) as usize;
-                self.layout().shared.get(..high).unwrap_or(&self.layout().shared)
-            }
-            Format::Previous => &[],
-        }
+    /// The entries that were ever used.
+    fn shared_entries(&self) -> impl Iterator<Item = (usize, &Shared)> {
+        let high = self.layout().header.shared_high.load(SeqCst) as usize;
+        self.layout().shared.entries.iter().enumerate().take(high)
     }
 
-    /// Takes a free entry, the first one: the others' pages are never touched.
-    fn take_shared_entry(&self, key: u64) -> Option<&Shared> {
-        if self.format() != Format::Current {
-            return None;
-        }
-        let is_free = |entry: &Shared| entry.key.compare_exchange(0, key, SeqCst, SeqCst).is_ok();
-        let index = self.layout().shared.iter().position(is_free)?;
-        self.layout().header.shared_high.fetch_max(index as u32 + 1, SeqCst);
-        self.layout().shared.get(index)
+    fn shared_entry(&self, key: u64) -> Option<(usize, &Shared)> {
+        let high = self.layout().header.shared_high.load(SeqCst) as usize;
+        let mut keys = self.layout().shared.keys.iter().take(high);
+        let index = keys.position(|it| it.load(SeqCst) == key)?;
+        Some((index, &self.layout().shared.entries[index]))
     }
 
-    fn shared_entry(&self, key: u64) -> Option<&Shared> {
-        let mut entries = self.shared_entries().iter();
-        entries.find(|entry| entry.key.load(SeqCst) == key && entry.state.load(SeqCst) != NEW)
+    fn shared_charge(&self, index: usize) -> SharedCharge {
+        SharedCharge(self.layout().shared.charges[index].load(SeqCst))
     }
 
-    /// The process in `slot` no longer has an import. Releases the memory if it was the last one and
-    /// the owner has freed it.
-    fn end_import(&self, entry: &Shared, slot: usize) {
-        let is_last = entry.clear_importer(slot) && !entry.has_importers();
-        if !is_last {
-            return;
-        }
-        if is_of_descriptor(entry.key.load(SeqCst)) {
-            self.note_kept();
-        } else {
-            self.release_freed(entry);
-        }
-    }
-
-    /// Whether the owner of an entry is alive, or keeps its slot.
-    fn has_owner(&self, entry: &Shared) -> bool {
-        self.layout().records.get(entry.owner_slot()).is_some_and(|record| {
-            record.state.load(SeqCst) == TAKEN
-                && record.joined_at.load(SeqCst) == entry.joined_at.load(SeqCst)
-        })
-    }
-
-    /// Releases the units of an entry that its owner has freed, and the entry.
-    fn release_freed(&self, entry: &Shared) {
-        if !entry.take_freed() {
-            return;
-        }
-        let (owner, card) = (entry.owner_slot(), entry.card());
-        if owner < SLOTS && card < CARDS {
-            let record = &self.layout().records[owner];
-            if self.has_owner(entry) {
-                record.releases_begun.fetch_add(1, SeqCst);
-                let units = entry.units.load(SeqCst);
-                let lower = |word| Some(Word(word).release(units)?.0);
-                let _ = self.layout().words[card][owner].fetch_update(SeqCst, SeqCst, lower);
-                record.releases_done.fetch_add(1, SeqCst);
-            }
-        }
-        entry.key.store(0, SeqCst);
-    }
-
-    /// Releases memory that only descriptors kept, and of which no descriptor is open. `open` returns
-    /// the keys of those that are. Returns whether it has released any.
-    pub fn release_closed(&self, open: impl FnOnce() -> Option<Vec<u64>>) -> bool {
-        if !self.may_be_kept_by_descriptors() {
-            return false;
-        }
-        let any_kept = &self.layout().header.any_kept;
-        any_kept.store(0, SeqCst);
-        let is_kept = |entry: &&Shared| {
-            let key = entry.key.load(SeqCst);
-            let is_freed = entry.state.load(SeqCst) == FREED;
-            key != 0 && is_of_descriptor(key) && is_freed && !entry.has_importers()
-        };
-        let mut kept = self.shared_entries().iter().filter(is_kept).peekable();
-        if kept.peek().is_none() {
-            return false;
-        }
-        let open = open();
-        let mut any_is_released = false;
-        for entry in kept {
-            // A process has imported the memory before it closes its descriptor: so the importers
-            // are looked up after the descriptors.
-            let is_closed =
-                open.as_ref().is_some_and(|open| !open.contains(&entry.key.load(SeqCst)));
-            if is_closed && !entry.has_importers() {
-                self.release_freed(entry);
-                any_is_released = true;
-            } else {
-                any_kept.store(1, SeqCst);
-            }
-        }
-        any_is_released
-    }
-
-    /// Whether [`Self::release_closed`] may release anything.
+    /// The units of a card that processes share. A caller that reads the words too reads them first.
     #[inline]
-    pub fn may_be_kept_by_descriptors(&self) -> bool {
-        self.format() == Format::Current && self.layout().header.any_kept.load(SeqCst) != 0
-    }
-
-    /// An entry of a descriptor was freed, or has lost its last importer.
-    fn note_kept(&self) {
-        self.layout().header.any_kept.store(1, SeqCst);
-    }
-
-    /// The process in a slot has died: its imports end, and what it owns is freed.
-    pub(crate) fn end_shares(&self, slot: usize) {
-        let joined_at = self.layout().records[slot].joined_at.load(SeqCst);
-        for entry in self.shared_entries().iter().filter(|entry| entry.key.load(SeqCst) != 0) {
-            self.end_import(entry, slot);
-            let is_owner = entry.owner_slot() == slot && entry.joined_at.load(SeqCst) == joined_at;
-            if is_owner {
-                let _ = entry.state.compare_exchange(HELD, FREED, SeqCst, SeqCst);
-                if is_of_descriptor(entry.key.load(SeqCst)) {
-                    self.note_kept();
-                }
-                // A descriptor may still be open. Its size is known as long as the entry stays.
-                let is_needed = entry.has_importers() || is_of_descriptor(entry.key.load(SeqCst));
-                if !is_needed && entry.take_freed() {
-                    entry.key.store(0, SeqCst);
-                }
-            }
+    pub(crate) fn shared_units(&self, card: usize) -> u64 {
+        match self.layout().header.shared_high.load(SeqCst) {
+            0 => 0,
+            _ => self.shared_sum(card).units,
         }
     }
 
-    fn imports_of(&self, slot: usize) -> impl Iterator<Item = &Shared> {
-        let is_importer =
-            move |entry: &&Shared| entry.key.load(SeqCst) != 0 && entry.has_importer(slot);
-        self.shared_entries().iter().filter(is_importer)
+    #[inline(never)]
+    pub(crate) fn shared_sum(&self, card: usize) -> SharedSum {
+        let high = self.layout().header.shared_high.load(SeqCst) as usize;
+        let mut sum = SharedSum { units: 0, times: 0 };
+        for charge in self.layout().shared.charges.iter().take(high) {
+            let charge = SharedCharge(charge.load(SeqCst));
+            sum.times += charge.times();
+            if charge.card() == card {
+                sum.units += charge.units();
+            }
+        }
+        sum
     }
 
-    /// The slots whose processes have imported anything.
-    pub(crate) fn importers(&self) -> Importers {
-        let mut all = Importers::default();
-        for entry in self.shared_entries().iter().filter(|entry| entry.key.load(SeqCst) != 0) {
-            for (all, bits) in all.0.iter_mut().zip(&entry.importers) {
-                *all |= bits.load(SeqCst);
+    /// Clears an entry that nobody holds. `slot` is of the caller. Returns the released units.
+    fn clear_shared(
+        &self,
+        (index, entry): (usize, &Shared),
+        slot: usize,
+        is_closed: impl Fn() -> bool,
+    ) -> u64 {
+        while !entry.has_holders() && entry.change_state(READY, Shared::changed_by(slot)) {
+            let is_held = entry.has_holders();
+            if !is_held && is_closed() {
+                let units = self.shared_charge(index).units();
+                self.empty_shared((index, entry));
+                return units;
             }
+            entry.state.store(READY, SeqCst);
+            if !is_held {
+                break;
+            }
+            // The holder may leave, and could not clear the entry meanwhile.
+        }
+        0
+    }
+
+    /// Makes an entry free. Its state names the caller.
+    fn empty_shared(&self, (index, entry): (usize, &Shared)) {
+        let table = &self.layout().shared;
+        table.charges[index].store(self.shared_charge(index).none().0, SeqCst);
+        table.keys[index].store(0, SeqCst);
+        entry.state.store(VACANT, SeqCst);
+    }
+
+    /// A process no longer holds an entry. `slot` is of the caller. Returns the released units.
+    fn settle_shared(&self, at: (usize, &Shared), slot: usize) -> u64 {
+        let (index, entry) = at;
+        let is_of_descriptor = is_of_descriptor(self.layout().shared.keys[index].load(SeqCst));
+        if is_of_descriptor && entry.file.load(SeqCst) != 0 {
+            self.layout().header.any_kept.store(KEPT_NEWLY, SeqCst);
+            return 0;
+        }
+        self.clear_shared(at, slot, || true)
+    }
+
+    /// The process in a slot has died, and the driver has freed what it had: it holds nothing any more.
+    /// `reaper` is the slot of the caller. Returns the released units.
+    pub(crate) fn end_shares(&self, slot: usize, reaper: usize) -> u64 {
+        let (died, takes_over) = (Shared::changed_by(slot), Shared::changed_by(reaper));
+        let mut released = 0;
+        for (index, entry) in self.shared_entries() {
+            if entry.state.load(SeqCst) == died {
+                if self.layout().shared.keys[index].load(SeqCst) != 0 {
+                    entry.change_state(died, READY);
+                } else if entry.change_state(died, takes_over) {
+                    self.empty_shared((index, entry));
+                }
+            }
+            entry.clear_holder(slot);
+            // Also what a process has left behind that died before it could clear it.
+            if entry.state.load(SeqCst) == READY && !entry.has_holders() {
+                released += self.settle_shared((index, entry), reaper);
+            }
+        }
+        released
+    }
+
+    /// The slots of the processes that hold shared memory.
+    pub(crate) fn holders(&self) -> Slots {
+        let mut all = Slots::default();
+        for (_, entry) in self.shared_entries() {
+            all.0.iter_mut().zip(&entry.holders).for_each(|(all, bits)| *all |= bits.load(SeqCst));
         }
         all
     }
 
-    /// The units of a card that a process has imported and their owners have freed.
-    pub(crate) fn units_kept_by(&self, slot: usize, card: usize) -> u64 {
-        let is_kept = |entry: &&Shared| entry.card() == card && entry.state.load(SeqCst) == FREED;
-        self.imports_of(slot).filter(is_kept).map(|entry| entry.units.load(SeqCst)).sum()
+    /// The units of a card that only dead processes hold.
+    pub(crate) fn shared_by_the_dead(&self, card: usize, dead: &[bool; SLOTS]) -> u64 {
+        let mut of_the_dead = Slots::default();
+        (0..SLOTS)
+            .filter(|slot| dead[*slot])
+            .for_each(|slot| of_the_dead.0[slot / 64] |= bit(slot));
+        let is_of_the_dead = |(index, entry): &(usize, &Shared)| {
+            let mut bits = entry.holders.iter().zip(of_the_dead.0);
+            self.shared_charge(*index).card() == card
+                && entry.has_holders()
+                && bits.all(|(bits, dead)| bits.load(SeqCst) & !dead == 0)
+        };
+        let entries = self.shared_entries().filter(is_of_the_dead);
+        entries.map(|(index, _)| self.shared_charge(index).units()).sum()
     }
 
-    /// The units of a dead process on a card that others have imported from it, and that are not
-    /// among the `dead` themselves.
-    pub(crate) fn imported_units(&self, slot: usize, card: usize, dead: &[bool; SLOTS]) -> u64 {
-        let joined_at = self.layout().records[slot].joined_at.load(SeqCst);
-        let is_imported = |entry: &&Shared| {
-            entry.key.load(SeqCst) != 0
-                && (entry.owner_slot(), entry.card()) == (slot, card)
-                && entry.joined_at.load(SeqCst) == joined_at
-                && (0..SLOTS).any(|slot| entry.has_importer(slot) && !dead[slot])
+    /// The units of a card that NVML counts for the process in a slot: for the exporter, while it has
+    /// the memory; then for importers.
+    pub(crate) fn shared_in(&self, slot: usize, card: usize) -> u64 {
+        let is_seen_at = |(index, entry): &(usize, &Shared)| {
+            entry.is_held_by(slot)
+                && self.shared_charge(*index).card() == card
+                && self.living_exporter(entry).is_none_or(|exporter| exporter == slot)
         };
-        self.shared_entries().iter().filter(is_imported).map(|entry| entry.units.load(SeqCst)).sum()
+        let entries = self.shared_entries().filter(is_seen_at);
+        entries.map(|(index, _)| self.shared_charge(index).units()).sum()
+    }
+
+    /// The slot of the process that has exported memory, if it still has the memory and nobody has
+    /// noticed its death.
+    fn living_exporter(&self, entry: &Shared) -> Option<usize> {
+        let word = entry.exporter.load(SeqCst);
+        let slot = word as usize % SLOTS;
+        let record = &self.layout().records[slot];
+        let is_alive = entry.is_held_by(slot)
+            && exporter(slot, record.joined_at.load(SeqCst)) == word
+            && record.dead_since.load(SeqCst) == 0;
+        is_alive.then_some(slot)
+    }
+
+    /// Whether descriptors may be all that keeps some memory.
+    #[inline]
+    pub(crate) fn may_be_kept(&self) -> bool {
+        self.layout().header.any_kept.load(SeqCst) != 0
+    }
+
+    /// The same, of memory that processes have left since the descriptors were looked up.
+    #[inline]
+    pub(crate) fn may_be_kept_newly(&self) -> bool {
+        self.layout().header.any_kept.load(SeqCst) == KEPT_NEWLY
+    }
+
+    fn set_descriptor_path(&self, path: &[u64; PATH]) {
+        for (word, now) in self.layout().header.descriptor_path.iter().zip(path) {
+            word.store(*now, SeqCst);
+        }
     }
 }
 
 impl Member<'_> {
-    /// Notes that this process has exported an allocation of `bytes` charged bytes. Returns whether
-    /// it is noted; if not, importers do not find it.
-    pub fn share(&self, key: u64, card: usize, bytes: u64) -> bool {
-        let account = self.account();
-        if account.shared_entry(key).is_some() {
-            return true;
+    /// Moves `bytes` of this process's charge on a card to the slice, for memory that it has exported
+    /// under a new key: [`descriptor::new_key`] with the descriptor's mark, or a number with the highest
+    /// bit set. Returns false if there is no room; then nothing has changed.
+    pub fn share(&self, key: u64, card: usize, bytes: u64, mark: Option<&Mark>) -> bool {
+        let (account, slot) = (self.account(), usize::from(self.slot()));
+        if account.format() != Format::Current || card >= CARDS {
+            return false;
         }
-        let Some(entry) = account.take_shared_entry(key) else { return false };
-        entry.state.store(NEW, SeqCst);
-        entry.importers.iter().for_each(|bits| bits.store(0, SeqCst));
-        entry.owner.store(u32::from(self.slot()) | (card as u32) << 16, SeqCst);
-        entry.joined_at.store(self.record().joined_at.load(SeqCst), SeqCst);
-        entry.units.store(bytes.div_ceil(UNIT), SeqCst);
-        entry.state.store(HELD, SeqCst);
+        let table = &account.layout().shared;
+        let take = |entry: &Shared| entry.change_state(VACANT, Shared::changed_by(slot));
+        let mut index = table.entries.iter().position(take);
+        if index.is_none() && self.release_closed(SHARED) {
+            index = table.entries.iter().position(take);
+        }
+        let Some(index) = index else { return false };
+        let entry = &table.entries[index];
+        account.layout().header.shared_high.fetch_max(index as u32 + 1, SeqCst);
+        if let Some(mark) = mark {
+            account.set_descriptor_path(&mark.path);
+        }
+        entry.file.store(mark.map_or(0, |mark| mark.file), SeqCst);
+        entry.exporter.store(exporter(slot, account.joined_at(slot)), SeqCst);
+        entry.set_holder(slot);
+        let charge = account.shared_charge(index).again(card, bytes.div_ceil(UNIT));
+        self.release(card, charge.units(), || table.charges[index].store(charge.0, SeqCst));
+        table.keys[index].store(key, SeqCst);
+        entry.state.store(READY, SeqCst);
         true
     }
 
-    /// Notes that this process has imported an allocation, if another one is charged for it.
-    pub fn import(&self, key: u64) -> Import {
-        let account = self.account();
-        let Some(entry) = account.shared_entry(key) else { return Import::Unknown };
-        let slot = usize::from(self.slot());
-        let Some(bits) = entry.importers.get(slot / 64) else { return Import::Unknown };
-        bits.fetch_or(1 << (slot % 64), SeqCst);
-        let is_same = entry.key.load(SeqCst) == key;
-        let is_kept = match entry.state.load(SeqCst) {
-            HELD => true,
-            // This process has the descriptor.
-            FREED => is_of_descriptor(key) && account.has_owner(entry),
-            _ => false,
-        };
-        if is_same && is_kept {
-            return Import::Charged;
+    /// Notes that this process is about to import memory. Returns false if it is not in the table; then
+    /// this process has to charge it.
+    pub fn import(&self, key: u64) -> bool {
+        let (account, slot) = (self.account(), usize::from(self.slot()));
+        // Another process may be about to clear the entry, and then sees that it must not.
+        for _ in 0..1000 {
+            let Some((index, entry)) = account.shared_entry(key) else { return false };
+            let was_set = entry.set_holder(slot);
+            let is_ready = entry.state.load(SeqCst) == READY;
+            if is_ready && account.layout().shared.keys[index].load(SeqCst) == key {
+                return true;
+            }
+            if !was_set {
+                entry.clear_holder(slot);
+                account.settle_shared((index, entry), slot);
+            }
+            pause(Duration::from_micros(50));
         }
-        let bytes = entry.units.load(SeqCst) * UNIT;
-        account.end_import(entry, slot);
-        if is_same && is_of_descriptor(key) { Import::Uncharged(bytes) } else { Import::Unknown }
+        false
     }
 
-    /// This process has closed what it had imported.
-    pub fn close_import(&self, key: u64) {
-        if let Some(entry) = self.account().shared_entry(key) {
-            self.account().end_import(entry, self.slot().into());
+    /// This process no longer has memory that it had exported or imported. Returns false if it is not in
+    /// the table; then this process is charged for it.
+    pub fn close_shared(&self, key: u64) -> bool {
+        let (account, slot) = (self.account(), usize::from(self.slot()));
+        let Some((index, entry)) = account.shared_entry(key) else { return false };
+        if !is_of_descriptor(key) || entry.file.load(SeqCst) != 0 {
+            entry.clear_holder(slot);
+            account.settle_shared((index, entry), slot);
         }
+        true
     }
 
-    /// The driver has freed an allocation that this process had exported. Returns whether importers
-    /// or descriptors may keep the memory: then it stays charged, and is released later.
-    pub fn free_shared(&self, key: u64) -> bool {
-        let account = self.account();
-        let Some(entry) = account.shared_entry(key) else { return false };
-        if entry.owner_slot() != usize::from(self.slot()) {
+    /// Releases memory that only descriptors kept and whose descriptors are closed. Returns whether
+    /// there was any. To look up all descriptors takes time, so it looks up `most`, by turns.
+    pub(crate) fn release_closed(&self, most: usize) -> bool {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let (account, slot) = (self.account(), usize::from(self.slot()));
+        let header = &account.layout().header;
+        if !account.may_be_kept() {
             return false;
         }
-        entry.state.store(FREED, SeqCst);
-        if is_of_descriptor(key) {
-            account.note_kept();
-            return true;
+        header.any_kept.store(0, SeqCst);
+        let path = header.descriptor_path.each_ref().map(|word| word.load(SeqCst));
+        let open = descriptor::Open::find(&path);
+        let is_kept = |(index, entry): &(usize, &Shared)| {
+            let key = account.layout().shared.keys[*index].load(SeqCst);
+            let is_wanted = key != 0 && is_of_descriptor(key);
+            is_wanted && entry.state.load(SeqCst) == READY && !entry.has_holders()
+        };
+        let kept: Vec<_> = account.shared_entries().filter(is_kept).collect();
+        let first = NEXT.fetch_add(most, SeqCst);
+        let mut released = 0;
+        for at in (first..first.saturating_add(kept.len())).take(most) {
+            let (index, entry) = kept[at % kept.len()];
+            let is_closed = || {
+                let key = account.layout().shared.keys[index].load(SeqCst);
+                open.as_ref().is_some_and(|open| !open.has(key, entry.file.load(SeqCst)))
+            };
+            released += account.clear_shared((index, entry), slot, is_closed);
         }
-        if entry.has_importers() || !entry.take_freed() {
-            return true;
+        if kept.iter().any(is_kept) {
+            let _ = header.any_kept.compare_exchange(0, KEPT, SeqCst, SeqCst);
         }
-        entry.key.store(0, SeqCst);
-        false
+        released != 0
     }
 }

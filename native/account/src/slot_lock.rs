@@ -88,7 +88,7 @@ impl ByteLock {
             }
             let kept = kept?;
             hide_from_children(kept.map)?;
-            match lock_call(file.fd, libc::F_OFD_SETLK, byte) {
+            match lock_call(file.fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte as u64) {
                 Ok(_) if file.is_ours() => return Ok(Some(kept)),
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                     return Ok(None);
@@ -140,15 +140,23 @@ impl<'a> Probe<'a> {
 /// Whether a lock of a slot is held, tested with any descriptor of the file. Yes if in doubt.
 pub(crate) fn is_held(fd: RawFd, slot: usize) -> bool {
     let unlocked = libc::F_UNLCK as libc::c_short;
-    let is_free =
-        |byte| lock_call(fd, libc::F_OFD_GETLK, byte).is_ok_and(|lock| lock.l_type == unlocked);
+    let is_free = |byte: usize| {
+        lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte as u64)
+            .is_ok_and(|lock| lock.l_type == unlocked)
+    };
     !bytes_of(slot).into_iter().all(is_free)
 }
 
-fn lock_call(fd: RawFd, command: libc::c_int, byte: usize) -> io::Result<libc::flock> {
+/// Takes or tests a lock of one byte of a file.
+pub(crate) fn lock_call(
+    fd: RawFd,
+    command: libc::c_int,
+    kind: libc::c_int,
+    byte: u64,
+) -> io::Result<libc::flock> {
     // SAFETY: flock is plain data for which zero is a value; `l_pid` must be zero.
     let mut lock: libc::flock = unsafe { zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_start = byte as libc::off_t;
     lock.l_len = 1;

@@ -8,7 +8,7 @@ use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
 use crate::layout::{
     CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SHARED, SLOTS,
-    Shared, TAKEN, UNIT, Word,
+    Shared, SharedCharge, SharedTable, TAKEN, UNIT, Word, exporter,
 };
 use crate::reap::{boot_ms, is_awaited};
 use crate::slot_lock::is_held;
@@ -27,7 +27,8 @@ pub struct ProcessUse {
     pub identity: ProcessIdentity,
     /// False once it has died.
     pub alive: bool,
-    /// Bytes per card, including the driver's own.
+    /// Bytes per card, including the driver's own. Memory that processes share is shown for the one
+    /// that has exported it, or else for one that has imported it.
     pub memory: [u64; CARDS],
     /// The bytes of `memory` per card that the driver has taken for itself.
     pub driver_memory: [u64; CARDS],
@@ -91,7 +92,9 @@ impl Snapshot {
             Format::Previous => 0,
         };
         let shared = shared.min(SHARED);
-        read(&mut bytes, offset_of!(Layout, shared), shared * size_of::<Shared>())?;
+        for (at, size) in [(CHARGES, size_of::<u64>()), (ENTRIES, size_of::<Shared>())] {
+            read(&mut bytes, at, shared * size)?;
+        }
         let fd = file.as_raw_fd();
         decode(&bytes, slots, shared, |slot| is_held(fd, slot)).map_err(|r| FILE.damaged(path, r))
     }
@@ -116,6 +119,46 @@ fn read_at(path: &Path, file: &File, bytes: &mut [u8], at: usize) -> Result<(), 
     }
 }
 
+/// Where the table of shared allocations has the charges and the other words.
+const CHARGES: usize = offset_of!(Layout, shared) + offset_of!(SharedTable, charges);
+const ENTRIES: usize = offset_of!(Layout, shared) + offset_of!(SharedTable, entries);
+
+/// A shared allocation.
+struct Share {
+    charge: SharedCharge,
+    holders: [u64; SLOTS / 64],
+    /// The slot of the process for which it is shown.
+    shown: Option<usize>,
+}
+
+impl Share {
+    fn read(bytes: &[u8], index: usize) -> Self {
+        let at = ENTRIES + index * size_of::<Shared>();
+        let word = |word| u64_at(bytes, at + offset_of!(Shared, holders) + word * size_of::<u64>());
+        let charge = SharedCharge(u64_at(bytes, CHARGES + index * size_of::<u64>()));
+        let mut share = Self { charge, holders: std::array::from_fn(word), shown: None };
+        let found = u32_at(bytes, at + offset_of!(Shared, exporter));
+        let slot = found as usize % SLOTS;
+        let record = offset_of!(Layout, records) + slot * size_of::<Record>();
+        let joined_at = u64_at(bytes, record + offset_of!(Record, joined_at));
+        let is_shown = exporter(slot, joined_at) == found
+            && (share.is_held_by(slot) || share.holders == [0; SLOTS / 64]);
+        let importer = (0..SLOTS).find(|slot| share.is_held_by(*slot));
+        share.shown = if is_shown { Some(slot) } else { importer };
+        share
+    }
+
+    fn is_held_by(&self, slot: usize) -> bool {
+        self.holders[slot / 64] >> (slot % 64) & 1 != 0
+    }
+
+    /// Whether only these processes have it.
+    fn is_only_of(&self, dead: &[bool; SLOTS]) -> bool {
+        self.holders != [0; SLOTS / 64]
+            && (0..SLOTS).all(|slot| dead[slot] || !self.is_held_by(slot))
+    }
+}
+
 fn decode(
     bytes: &[u8],
     slots: usize,
@@ -128,6 +171,8 @@ fn decode(
     let mut used_ns = u64s(bytes, departed + offset_of!(ComputeSums, used_ns));
     let mut throttled_ns = u64s(bytes, departed + offset_of!(ComputeSums, throttled_ns));
     let mut processes = Vec::new();
+    let entries = (0..shared).map(|index| Share::read(bytes, index));
+    let entries: Vec<_> = entries.filter(|share| share.charge.units() != 0).collect();
     let (now, mut awaited) = (boot_ms(), [false; SLOTS]);
     for (slot, awaited) in awaited.iter_mut().enumerate().take(slots) {
         let at = offset_of!(Layout, records) + slot * size_of::<Record>();
@@ -135,7 +180,11 @@ fn decode(
         if state > TAKEN {
             return Err("one of its slots has an invalid state");
         }
-        let memory = std::array::from_fn(|card| held(bytes, card, slot));
+        let own = std::array::from_fn(|card| held(bytes, card, slot));
+        let mut memory = own;
+        for share in entries.iter().filter(|share| share.shown == Some(slot)) {
+            memory[share.charge.card()] += share.charge.units() * UNIT;
+        }
         let driver_memory = std::array::from_fn(|card| driver_memory(bytes, card, slot));
         let (own_refusals, own_anomalies) = counters(bytes, at + offset_of!(Record, counters));
         add(&mut refusals, &own_refusals);
@@ -167,37 +216,16 @@ fn decode(
             });
         }
         if !*awaited {
-            add(&mut used, &memory);
+            add(&mut used, &own);
         }
     }
-    for entry in 0..shared {
-        if let Some((card, bytes)) = kept_by_importers(bytes, entry, &awaited)
-            && let Some(used) = used.get_mut(card)
-        {
-            *used = used.saturating_add(bytes);
-        }
+    for share in entries.iter().filter(|share| !share.is_only_of(&awaited)) {
+        let used = &mut used[share.charge.card()];
+        *used = used.saturating_add(share.charge.units() * UNIT);
     }
     let measured = u64s(bytes, offset_of!(Header, measured));
     add(&mut used, &measured);
     Ok(Snapshot { processes, used, measured, refusals, used_ns, throttled_ns, anomalies })
-}
-
-/// The card and the bytes of an allocation that is shared, if its owner is among the `dead` and an
-/// importer is not.
-fn kept_by_importers(bytes: &[u8], entry: usize, dead: &[bool; SLOTS]) -> Option<(usize, u64)> {
-    let at = offset_of!(Layout, shared) + entry * size_of::<Shared>();
-    let field = |offset| u64_at(bytes, at + offset);
-    let owner = u32_at(bytes, at + offset_of!(Shared, owner)) as usize;
-    let (slot, card) = (owner & 0xffff, owner >> 16);
-    let record = offset_of!(Layout, records) + slot * size_of::<Record>();
-    let importers: [u64; SLOTS / 64] =
-        std::array::from_fn(|word| field(offset_of!(Shared, importers) + word * size_of::<u64>()));
-    let is_kept = dead.get(slot) == Some(&true)
-        && field(offset_of!(Shared, key)) != 0
-        && field(offset_of!(Shared, joined_at))
-            == u64_at(bytes, record + offset_of!(Record, joined_at))
-        && (0..SLOTS).any(|slot| importers[slot / 64] >> (slot % 64) & 1 != 0 && !dead[slot]);
-    is_kept.then(|| (card, field(offset_of!(Shared, units)).saturating_mul(UNIT)))
 }
 
 fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {

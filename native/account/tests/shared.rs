@@ -1,10 +1,14 @@
 //! Tests of memory that one process has exported and others have imported: it is charged once, and as
-//! long as any of them has it.
+//! long as any of them has it, or a descriptor keeps it.
 
 mod common;
 
 use common::{Child, MIB, Random, Scratch, shared, wait_for};
-use hami_account::{Account, Departed, Import};
+use hami_account::descriptor::{self, Mark};
+use hami_account::{Account, Departed, Snapshot};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,13 +33,11 @@ fn owner(scratch: &Scratch, flags: &'static [AtomicU32; 8]) -> Child {
         let account = attach(scratch);
         let member = account.join().unwrap();
         member.charge(1, 8 * MIB, LIMIT).unwrap();
-        assert!(member.share(KEY, 1, 8 * MIB));
-        assert!(member.share(KEY, 1, 8 * MIB), "a second handle of the same memory");
+        assert!(member.share(KEY, 1, 8 * MIB, None));
+        assert_eq!(member.held(1), 0);
         flags[0].store(1, Ordering::SeqCst);
         wait_for(&flags[1]);
-        if !member.free_shared(KEY) {
-            member.uncharge(1, 8 * MIB);
-        }
+        assert!(member.close_shared(KEY));
         flags[2].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
     });
@@ -62,15 +64,15 @@ fn an_import_costs_nothing_while_the_owner_has_the_memory() {
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert_eq!(member.import(KEY), Import::Charged);
-    assert_eq!(member.import(KEY + 1), Import::Unknown, "nobody has exported it");
+    assert!(member.import(KEY));
+    assert!(!member.import(KEY + 1), "nobody has exported it");
     assert_eq!(account.used(1), 8 * MIB);
-    member.close_import(KEY);
+    assert!(member.close_shared(KEY));
     assert_eq!(account.used(1), 8 * MIB);
     flags[1].store(1, Ordering::SeqCst);
     wait_for(&flags[2]);
     assert_eq!(account.used(1), 0);
-    assert_eq!(member.import(KEY), Import::Unknown, "the owner has freed it");
+    assert!(!member.import(KEY), "the owner has freed it");
     owner.kill_and_wait();
 }
 
@@ -80,12 +82,12 @@ fn what_its_owner_frees_is_charged_until_the_last_import_is_closed() {
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert_eq!(member.import(KEY), Import::Charged);
+    assert!(member.import(KEY));
     flags[1].store(1, Ordering::SeqCst);
     wait_for(&flags[2]);
     assert_eq!(account.used(1), 8 * MIB);
     assert!(member.charge(1, LIMIT - 7 * MIB, LIMIT).is_err());
-    member.close_import(KEY);
+    assert!(member.close_shared(KEY));
     assert_eq!(account.used(1), 0);
     member.charge(1, LIMIT, LIMIT).unwrap();
     owner.kill_and_wait();
@@ -97,7 +99,7 @@ fn what_a_dead_owner_had_is_charged_until_the_last_import_is_closed() {
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert_eq!(member.import(KEY), Import::Charged);
+    assert!(member.import(KEY));
     owner.kill_and_wait();
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(11));
@@ -108,7 +110,7 @@ fn what_a_dead_owner_had_is_charged_until_the_last_import_is_closed() {
     assert!(member.charge(1, LIMIT, LIMIT).is_err());
     assert!(begin.elapsed() < Duration::from_secs(1));
     member.charge(1, LIMIT - 8 * MIB, LIMIT).unwrap();
-    member.close_import(KEY);
+    assert!(member.close_shared(KEY));
     assert_eq!(account.used(1), LIMIT - 8 * MIB);
     wait_until_used(&account, LIMIT - 8 * MIB);
 }
@@ -120,7 +122,7 @@ fn an_import_ends_with_its_process() {
     let importer = Child::run(|| {
         let account = attach(&scratch);
         let member = account.join().unwrap();
-        assert_eq!(member.import(KEY), Import::Charged);
+        assert!(member.import(KEY));
         flags[3].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
     });
@@ -141,10 +143,10 @@ fn of_two_importers_the_last_one_releases_the_memory() {
         let child = Child::run(|| {
             let account = attach(&scratch);
             let member = account.join().unwrap();
-            assert_eq!(member.import(KEY), Import::Charged);
+            assert!(member.import(KEY));
             flags[ready].store(1, Ordering::SeqCst);
             wait_for(&flags[ready + 2]);
-            member.close_import(KEY);
+            assert!(member.close_shared(KEY));
             flags[ready + 2].store(2, Ordering::SeqCst);
             std::thread::sleep(Duration::from_secs(60));
         });
@@ -170,15 +172,37 @@ fn an_account_has_room_for_4096_exports_and_none_is_lost() {
     let scratch = Scratch::new("many");
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    member.charge(0, 5000 * 512, LIMIT).unwrap();
+    member.charge(0, 4097 * 512, LIMIT).unwrap();
     for key in HANDLE + 1..=HANDLE + 4096 {
-        assert!(member.share(key, 0, 512));
+        assert!(member.share(key, 0, 512, None));
     }
-    assert!(!member.share(HANDLE + 4097, 0, 512));
+    assert!(!member.share(HANDLE + 4097, 0, 512, None));
+    assert_eq!((member.held(0), account.used(0)), (512, 4097 * 512));
     for key in HANDLE + 1..=HANDLE + 4096 {
-        assert!(!member.free_shared(key), "nobody has imported it");
+        assert!(member.close_shared(key));
     }
-    assert!(member.share(HANDLE + 4097, 0, 512));
+    assert_eq!(account.used(0), 512);
+    assert!(member.share(HANDLE + 4097, 0, 512, None));
+    assert!(!member.close_shared(HANDLE + 4098));
+}
+
+#[test]
+fn a_snapshot_shows_shared_memory_once() {
+    let (scratch, flags) = (Scratch::new("snapshot"), flags());
+    let owner = owner(&scratch, flags);
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    assert!(member.import(KEY));
+    let seen = || {
+        let read = Snapshot::read(&scratch.path()).unwrap();
+        let of_processes: Vec<u64> = read.processes.iter().map(|it| it.memory[1]).collect();
+        (read.used[1], of_processes)
+    };
+    assert_eq!(seen(), (8 * MIB, vec![8 * MIB, 0]));
+    flags[1].store(1, Ordering::SeqCst);
+    wait_for(&flags[2]);
+    assert_eq!(seen(), (8 * MIB, vec![0, 8 * MIB]));
+    owner.kill_and_wait();
 }
 
 /// Owners export and free, importers import and close, and all are killed at times. In the end
@@ -198,14 +222,13 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
                     for turn in 0.. {
                         let key = HANDLE + 1 + number * 1_000_000 + turn;
                         member.charge(0, MIB, 1024 * MIB).unwrap();
-                        member.share(key, 0, MIB);
+                        assert!(member.share(key, 0, MIB, None));
                         exported.store(key, Ordering::SeqCst);
                         for _ in 0..random.below(200) {
                             std::hint::spin_loop();
                         }
-                        if !member.free_shared(key) {
-                            member.uncharge(0, MIB);
-                        }
+                        assert!(account.used(0) >= MIB);
+                        assert!(member.close_shared(key));
                     }
                 })
             })
@@ -217,9 +240,9 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
                     let member = account.join().unwrap();
                     loop {
                         let key = exported.load(Ordering::SeqCst);
-                        if key != 0 && member.import(key) == Import::Charged {
+                        if key != 0 && member.import(key) {
                             assert!(account.used(0) >= MIB);
-                            member.close_import(key);
+                            assert!(member.close_shared(key), "others cleared it");
                         }
                     }
                 })
@@ -227,6 +250,7 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
             .collect();
         std::thread::sleep(Duration::from_millis(20));
         for child in owners.into_iter().chain(importers) {
+            assert!(child.is_alive(), "an assertion failed there");
             child.kill_and_wait();
         }
         let account = attach(&scratch);
@@ -239,60 +263,209 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
     }
 }
 
-/// A key of a descriptor.
-const DESCRIPTOR: u64 = 1 << 62;
+/// A request is refused only if it never fits. While exports move units, a sum may have them twice.
+#[test]
+fn a_request_that_fits_is_granted_while_others_export() {
+    let scratch = Scratch::new("moving");
+    let exporters: Vec<Child> = (0..2)
+        .map(|number| {
+            Child::run(|| {
+                let account = attach(&scratch);
+                let member = account.join().unwrap();
+                for turn in 0.. {
+                    let key = HANDLE + 1 + number * 1_000_000 + turn;
+                    member.charge(0, 8 * MIB, LIMIT).unwrap();
+                    assert!(member.share(key, 0, 8 * MIB, None));
+                    assert!(member.close_shared(key));
+                }
+            })
+        })
+        .collect();
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    for _ in 0..20_000 {
+        member.charge(0, LIMIT - 16 * MIB, LIMIT).unwrap();
+        assert!(account.used(0) <= LIMIT + 16 * MIB);
+        member.uncharge(0, LIMIT - 16 * MIB);
+    }
+    for child in exporters {
+        assert!(child.is_alive(), "a request was refused there");
+        child.kill_and_wait();
+    }
+}
+
+// Descriptors.
+
+/// The file of a driver's descriptors, and one that is marked.
+struct Marked {
+    path: PathBuf,
+    file: File,
+    mark: Mark,
+}
+
+fn marked(scratch: &Scratch, key: u64) -> Marked {
+    let path = scratch.folder().join("driver");
+    let mut options = File::options();
+    let file = options.read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+    let mark = descriptor::mark(file.as_raw_fd(), key).unwrap();
+    Marked { path, file, mark }
+}
 
 #[test]
 fn what_a_descriptor_keeps_is_charged_until_the_last_one_is_closed() {
     let (scratch, flags) = (Scratch::new("descriptor"), flags());
-    let owner = Child::run(|| {
+    let key = descriptor::new_key().unwrap();
+    let Marked { file, mark, .. } = marked(&scratch, key);
+    let exporter = Child::run(|| {
         let account = attach(&scratch);
         let member = account.join().unwrap();
         member.charge(1, 8 * MIB, LIMIT).unwrap();
-        assert!(member.share(DESCRIPTOR, 1, 8 * MIB));
-        assert!(member.free_shared(DESCRIPTOR), "its descriptor may be open");
+        assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
         flags[0].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
     });
     wait_for(&flags[0]);
+    exporter.kill_and_wait();
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert!(account.may_be_kept_by_descriptors());
-    assert!(!account.release_closed(|| None), "which descriptors are open is not known");
-    assert!(!account.release_closed(|| Some(vec![7, DESCRIPTOR])));
-    assert!(account.may_be_kept_by_descriptors());
-    assert_eq!(member.import(DESCRIPTOR), Import::Charged);
-    assert!(!account.release_closed(|| panic!("importers keep it")));
-    assert!(!account.may_be_kept_by_descriptors());
+    // Nobody holds it, and the descriptor is open.
+    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert_eq!(used(&account), 8 * MIB);
+    let copy = file.try_clone().unwrap();
+    drop(file);
+    assert_eq!(descriptor::key_of(copy.as_raw_fd()), Some(key));
+    assert!(member.import(key));
+    drop(copy);
+    assert!(member.charge(1, LIMIT, LIMIT).is_err());
     assert_eq!(account.used(1), 8 * MIB);
-    member.close_import(DESCRIPTOR);
-    assert_eq!(account.used(1), 8 * MIB);
-    assert!(account.release_closed(|| Some(vec![7])));
-    assert_eq!(account.used(1), 0);
-    assert_eq!(member.import(DESCRIPTOR), Import::Unknown);
-    assert!(!account.release_closed(|| panic!("there is nothing to look for")));
-    owner.kill_and_wait();
+    assert!(member.close_shared(key));
+    assert_eq!(account.used(1), 8 * MIB, "nothing is looked up at a release");
+    member.charge(1, LIMIT, LIMIT).unwrap();
+    assert!(!member.import(key));
 }
 
 #[test]
-fn the_size_of_a_descriptor_s_memory_is_known_when_its_owner_has_died() {
-    let (scratch, flags) = (Scratch::new("orphan"), flags());
-    let owner = Child::run(|| {
+fn a_query_sees_that_a_descriptor_was_closed() {
+    let scratch = Scratch::new("query");
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    let key = descriptor::new_key().unwrap();
+    let Marked { file, mark, .. } = marked(&scratch, key);
+    member.charge(1, 8 * MIB, LIMIT).unwrap();
+    assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
+    assert!(member.close_shared(key));
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(20));
+        member.reap_dead();
+        assert_eq!(account.used(1), 8 * MIB);
+    }
+    drop(file);
+    std::thread::sleep(Duration::from_millis(20));
+    member.reap_dead();
+    assert_eq!(account.used(1), 0);
+}
+
+#[test]
+fn what_a_dead_process_had_exported_is_released_from_outside() {
+    let (scratch, flags) = (Scratch::new("outside"), flags());
+    let key = descriptor::new_key().unwrap();
+    let exporter = Child::run(|| {
+        let account = attach(&scratch);
+        let member = account.join().unwrap();
+        let Marked { file, mark, .. } = marked(&scratch, key);
+        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
+        flags[0].store(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_secs(60));
+        drop(file);
+    });
+    wait_for(&flags[0]);
+    exporter.kill_and_wait();
+    let account = attach(&scratch);
+    wait_until_used(&account, 0);
+    assert_eq!(Snapshot::read(&scratch.path()).unwrap().processes, []);
+}
+
+#[test]
+fn what_cannot_be_looked_up_is_charged_while_a_process_lives_that_had_it() {
+    let (scratch, flags) = (Scratch::new("unseen"), flags());
+    let key = descriptor::new_key().unwrap();
+    let exporter = Child::run(|| {
         let account = attach(&scratch);
         let member = account.join().unwrap();
         member.charge(1, 8 * MIB, LIMIT).unwrap();
-        assert!(member.share(DESCRIPTOR, 1, 8 * MIB));
+        assert!(member.share(key, 1, 8 * MIB, None));
+        assert!(member.close_shared(key));
         flags[0].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
     });
     wait_for(&flags[0]);
-    owner.kill_and_wait();
     let account = attach(&scratch);
-    wait_until_used(&account, 0);
     let member = account.join().unwrap();
-    assert_eq!(member.import(DESCRIPTOR), Import::Uncharged(8 * MIB));
-    assert!(account.release_closed(|| Some(vec![])));
-    assert_eq!(member.import(DESCRIPTOR), Import::Unknown);
+    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    exporter.kill_and_wait();
+    member.charge(1, LIMIT, LIMIT).unwrap();
+}
+
+#[test]
+fn another_file_at_the_same_path_proves_nothing() {
+    let scratch = Scratch::new("replaced");
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    let key = descriptor::new_key().unwrap();
+    let Marked { path, file, mark } = marked(&scratch, key);
+    member.charge(1, 8 * MIB, LIMIT).unwrap();
+    assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
+    assert!(member.close_shared(key));
+    std::fs::rename(&path, scratch.folder().join("moved")).unwrap();
+    assert!(member.charge(1, LIMIT, LIMIT).is_err(), "the file is not there");
+    File::create(&path).unwrap();
+    assert!(member.charge(1, LIMIT, LIMIT).is_err(), "it is another file");
+    drop(file);
+    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    std::fs::rename(scratch.folder().join("moved"), &path).unwrap();
+    member.charge(1, LIMIT, LIMIT).unwrap();
+}
+
+/// A list of locks that changes while it is read may lack one; the kernel's answer for one position
+/// does not.
+#[test]
+fn an_open_descriptor_is_seen_while_others_take_and_drop_locks() {
+    let scratch = Scratch::new("locks");
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    let key = descriptor::new_key().unwrap();
+    let path = scratch.folder().join("driver");
+    File::create(&path).unwrap();
+    // Before there is a descriptor that it would inherit.
+    let busy = Child::run(|| {
+        let mut options = File::options();
+        let other = options.read(true).write(true).open(&path).unwrap();
+        loop {
+            let mut lock = libc::flock {
+                l_type: libc::F_WRLCK as i16,
+                l_whence: 0,
+                l_start: 0,
+                l_len: 1,
+                l_pid: 0,
+            };
+            // SAFETY: a local variable.
+            unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+            lock.l_type = libc::F_UNLCK as i16;
+            // SAFETY: as above.
+            unsafe { libc::fcntl(other.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        }
+    });
+    let Marked { file, mark, .. } = marked(&scratch, key);
+    member.charge(1, 8 * MIB, LIMIT).unwrap();
+    assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
+    assert!(member.close_shared(key));
+    for _ in 0..3000 {
+        assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    }
+    assert!(busy.is_alive());
+    drop(file);
+    member.charge(1, LIMIT, LIMIT).unwrap();
 }
 
 /// Two processes that have imported from each other die at once. The driver may not have freed their
@@ -305,10 +478,10 @@ fn memory_that_only_dead_processes_have_imported_comes_back() {
             let account = attach(&scratch);
             let member = account.join().unwrap();
             member.charge(1, 8 * MIB, LIMIT).unwrap();
-            member.share(HANDLE + number as u64, 1, 8 * MIB);
+            assert!(member.share(HANDLE + number as u64, 1, 8 * MIB, None));
             flags[number].store(1, Ordering::SeqCst);
             wait_for(&flags[1 - number]);
-            assert_eq!(member.import(HANDLE + 1 - number as u64), Import::Charged);
+            assert!(member.import(HANDLE + 1 - number as u64));
             flags[number + 2].store(1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_secs(60));
         })

@@ -171,7 +171,8 @@ static int physical_memory(char **a)
     }
     if (IS("import")) { /* `import h PID FD` */
         int descriptor = copy_of_descriptor(a[2], a[3]);
-        off_t end = lseek(descriptor, 0, SEEK_END);
+        /* The stub's open file is at the size of its memory. */
+        off_t end = lseek(descriptor, 0, SEEK_CUR);
         int result = CALL(cuMemImportFromShareableHandle, physical, as_handle(descriptor), type);
         physical_sizes[index_of(a[1])] = end < 0 ? 0 : (size_t)end;
         close(descriptor);

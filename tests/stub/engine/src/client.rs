@@ -198,11 +198,13 @@ impl Engine for Client {
         let _ = self.send(&Request { operation, card, rooms: object, ..Request::default() });
     }
 
-    fn export(&self, card: usize, object: ObjectId, descriptor: i32) {
+    fn export(&self, card: usize, object: ObjectId, descriptor: i32) -> (u32, i32) {
         let (operation, card, amount) = (Operation::Export, card as u32, descriptor as u64);
-        // As in `release`.
-        let _ =
-            self.send(&Request { operation, card, rooms: object, amount, ..Request::default() });
+        let request = Request { operation, card, rooms: object, amount, ..Request::default() };
+        match self.send(&request) {
+            Ok((Reply { values, .. }, _)) if values[0] != 0 => (values[0] as u32, values[1] as i32),
+            _ => (std::process::id(), descriptor),
+        }
     }
 
     fn walk_graph(&self, card: usize, walk: Walk) {

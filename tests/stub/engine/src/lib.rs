@@ -18,6 +18,7 @@ pub mod client;
 pub mod clock;
 pub mod counters;
 pub mod durations;
+pub mod exported;
 pub mod graph_pool;
 pub mod health;
 pub mod ledger;
@@ -114,8 +115,10 @@ pub trait Engine: Watch {
     fn hold(&self, card: usize, object: ObjectId, bytes: u64) -> Result<(), Refusal>;
     /// Ends a hold of a shared allocation.
     fn drop_hold(&self, card: usize, object: ObjectId);
-    /// Records that this process has exported a shared allocation, whose file it has as `descriptor`.
-    fn export(&self, card: usize, object: ObjectId, descriptor: i32);
+    /// Records that this process exports a shared allocation, whose file it has as `descriptor`.
+    /// Returns the process that has the file from now on, while a descriptor is open, and its number
+    /// there.
+    fn export(&self, card: usize, object: ObjectId, descriptor: i32) -> (u32, i32);
     /// Records the allocations and frees of a graph's launch, in memory that the graph memory pool
     /// has reserved.
     fn walk_graph(&self, card: usize, walk: Walk);

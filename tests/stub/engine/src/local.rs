@@ -2,8 +2,8 @@
 
 use crate::counters::Counters;
 use crate::durations::Durations;
-use crate::ledger::{ClientId, Kind, Ledger, ObjectId, Probe, Walk};
-use crate::memory_file::MemoryFile;
+use crate::exported::Exported;
+use crate::ledger::{ClientId, Kind, Ledger, ObjectId, Walk};
 use crate::profile::{self, Card};
 use crate::settings::Settings;
 use crate::symbols::Library;
@@ -25,6 +25,7 @@ pub struct Local {
     counters: Box<Counters>,
     durations: Durations,
     time: Mutex<Time>,
+    exported: Mutex<Exported>,
 }
 
 /// The cards' time. Its only client has the number 0, as in the ledger.
@@ -56,6 +57,7 @@ impl Local {
             counters: Box::default(),
             durations,
             time: Mutex::new(Time { machine, last_lane: 0 }),
+            exported: Mutex::default(),
         })
     }
 
@@ -68,6 +70,10 @@ impl Local {
             self.is_keeping.store(!ledger.kept.is_empty(), Relaxed);
         }
         ledger
+    }
+
+    fn exported(&self) -> MutexGuard<'_, Exported> {
+        self.exported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn time(&self) -> MutexGuard<'_, Time> {
@@ -157,12 +163,15 @@ impl Engine for Local {
         self.used[card].store(ledger.used(card), Relaxed);
     }
 
-    fn export(&self, _card: usize, object: ObjectId, descriptor: i32) {
+    fn export(&self, _card: usize, object: ObjectId, descriptor: i32) -> (u32, i32) {
         let process = std::process::id();
-        let Ok(file) = MemoryFile::of_process(process, descriptor, object[0]) else { return };
-        let probe = Probe::new(move || file.is_exported());
-        let exported = self.ledger().export(self.client, object, probe);
+        let mut ledger = self.ledger();
+        let Some((number, probe)) = self.exported().keep(process, descriptor, object) else {
+            return (process, descriptor);
+        };
+        let exported = ledger.export(self.client, object, probe);
         exported.expect("the driver exports only what it holds");
+        (process, number)
     }
 
     fn walk_graph(&self, card: usize, walk: Walk) {

@@ -1,17 +1,19 @@
 //! Memory that can be mapped at several addresses and in several processes: files without a name
 //! (`memfd_create`), which exist as long as something refers to them.
 //!
-//! A file's debug name says which memory it has, so a process that receives a descriptor knows it.
+//! A file's debug name says which memory it has.
 //!
-//! Each exported descriptor is an open file of its own, and so is what the importer keeps, as with
-//! a real driver's device file: a lock of an exported descriptor ends when the program closes it.
+//! An exported descriptor is not of the memory file. As with a real driver, all of them are of one
+//! file, which has no bytes, and each is an open file of its own: a lock of it ends when the program
+//! closes the last copy. Two locks say where the importer finds the memory file, and the position of
+//! the open file is the size of the memory.
 
 use crate::backing::map_fixed;
-use std::fs::File;
-use std::io;
+use std::fs::{File, Permissions};
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 const PREFIX: &str = "/memfd:stub-gpu ";
 
@@ -45,11 +47,14 @@ impl MemoryFile {
         Ok(Self { inode: metadata.ino(), bytes: metadata.len(), file })
     }
 
-    /// The file of a descriptor that any program has passed, opened anew if it is a memory file;
-    /// only regular files have memory.
+    /// The memory file of an exported descriptor; of any other descriptor the file itself, opened
+    /// anew if it is a memory file. Only regular files have memory.
     pub fn duplicate(descriptor: RawFd) -> io::Result<Self> {
         if descriptor < 0 {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        if let Some((process, number, inode)) = marks_of(descriptor) {
+            return Self::of_process(process, number, inode);
         }
         // SAFETY: the descriptor is only used for the call, which fails if it is not open.
         let copy = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()?;
@@ -89,22 +94,28 @@ impl MemoryFile {
         self.file.as_raw_fd()
     }
 
-    /// A new descriptor, which is an open file of its own. A lock marks it for [`Self::is_exported`].
-    pub fn export(&self) -> io::Result<OwnedFd> {
-        let exported = self.open_again()?;
-        let mark = mark(libc::F_RDLCK);
-        // SAFETY: the descriptor is open, and the structure valid.
-        if unsafe { libc::fcntl(exported.as_raw_fd(), libc::F_OFD_SETLK, &raw const mark) } < 0 {
-            return Err(io::Error::last_os_error());
+    /// A new descriptor. `keeper` is the process that has this file while the descriptor is open, and
+    /// its number there.
+    pub fn export(&self, keeper: (u32, RawFd)) -> io::Result<OwnedFd> {
+        let mut exported = open_device()?;
+        exported.seek(SeekFrom::Start(self.bytes))?;
+        for position in [OF_INODES | self.inode, OF_KEEPERS | word_of(keeper)] {
+            let mark = mark(libc::F_RDLCK, position);
+            // SAFETY: the descriptor is open, and the structure valid.
+            if unsafe { libc::fcntl(exported.as_raw_fd(), libc::F_OFD_SETLK, &raw const mark) } < 0
+            {
+                return Err(io::Error::last_os_error());
+            }
         }
         Ok(exported.into())
     }
 
     /// Whether any process has an exported descriptor.
     pub fn is_exported(&self) -> bool {
-        let mut found = mark(libc::F_WRLCK);
+        let Ok(device) = open_device() else { return true };
+        let mut found = mark(libc::F_WRLCK, OF_INODES | self.inode);
         // SAFETY: the descriptor is open, and the structure valid.
-        unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) };
+        unsafe { libc::fcntl(device.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) };
         found.l_type != libc::F_UNLCK as i16
     }
 
@@ -136,12 +147,42 @@ impl MemoryFile {
     }
 }
 
-/// The lock of exported descriptors, at an offset that no file has.
-fn mark(kind: i32) -> libc::flock {
+/// From here on are the locks that say the inode of a memory file, and its keeper.
+const OF_INODES: u64 = 1 << 60;
+const OF_KEEPERS: u64 = 1 << 61;
+
+fn word_of((process, descriptor): (u32, RawFd)) -> u64 {
+    u64::from(process) << 32 | descriptor as u64
+}
+
+/// The file of all exported descriptors.
+fn open_device() -> io::Result<File> {
+    let path = std::env::temp_dir().join("stub-gpu-descriptors");
+    File::open(&path).or_else(|_| {
+        let made = File::options().write(true).create(true).truncate(false).open(&path)?;
+        // For every user, whatever the umask is.
+        made.set_permissions(Permissions::from_mode(0o644))?;
+        File::open(&path)
+    })
+}
+
+/// A lock of a descriptor.
+fn mark(kind: i32, position: u64) -> libc::flock {
     // SAFETY: a structure of numbers.
     let mut mark: libc::flock = unsafe { std::mem::zeroed() };
-    (mark.l_type, mark.l_start, mark.l_len) = (kind as i16, 1 << 61, 1);
+    (mark.l_type, mark.l_start, mark.l_len) = (kind as i16, position as i64, 1);
     mark
+}
+
+/// The keeper of an exported descriptor's memory file, its number there, and its inode.
+fn marks_of(descriptor: RawFd) -> Option<(u32, RawFd, u64)> {
+    let shown = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let locks = shown.lines().filter(|line| line.starts_with("lock:"));
+    let positions: Vec<u64> =
+        locks.filter_map(|line| line.split_whitespace().last()?.parse().ok()).collect();
+    let of = |first: u64| positions.iter().find(|at| **at >> first.ilog2() == 1);
+    let (inode, keeper) = (of(OF_INODES)? ^ OF_INODES, of(OF_KEEPERS)? ^ OF_KEEPERS);
+    Some(((keeper >> 32) as u32, keeper as RawFd, inode))
 }
 
 #[cfg(test)]
@@ -170,25 +211,21 @@ mod tests {
     #[test]
     fn a_descriptor_tells_which_memory_it_is() {
         let file = MemoryFile::create("card 3", 2 << 20).expect("file");
-        let passed = file.export().expect("descriptor").into_raw_fd();
-        let found = MemoryFile::duplicate(passed).expect("a copy");
+        let keeper = (std::process::id(), file.descriptor());
+        let passed = file.export(keeper).expect("descriptor").into_raw_fd();
+        let other = file.export(keeper).expect("descriptor");
+        let found = MemoryFile::duplicate(passed).expect("its file");
         assert_eq!(found.what().as_deref(), Some("card 3"));
         assert_eq!((found.inode(), found.bytes()), (file.inode(), 2 << 20));
-        let lock = libc::flock { l_start: 1 << 40, ..mark(libc::F_WRLCK) };
-        let is_locked = || {
-            let mut asked = lock;
-            // SAFETY: the descriptor is open, and the structure valid.
-            unsafe { libc::fcntl(file.descriptor(), libc::F_OFD_GETLK, &raw mut asked) };
-            asked.l_type != libc::F_UNLCK as i16
-        };
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::fcntl(passed, libc::F_OFD_SETLK, &raw const lock) }, 0);
-        assert!(is_locked(), "the descriptors are different open files");
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::lseek(passed, 0, libc::SEEK_CUR) }, 2 << 20);
         assert!(file.is_exported() && found.is_exported());
         // SAFETY: nothing else uses the descriptor.
         unsafe { libc::close(passed) };
-        assert!(!is_locked(), "what is kept of it has no lock");
+        assert!(file.is_exported(), "the other one is open");
+        drop(other);
         assert!(!file.is_exported());
+        assert_eq!(found.what().as_deref(), Some("card 3"), "an importer has the memory");
         let (process, number) = (std::process::id(), file.descriptor());
         assert!(MemoryFile::of_process(process, number, file.inode()).is_ok());
         assert!(MemoryFile::of_process(process, number, file.inode() + 1).is_err());

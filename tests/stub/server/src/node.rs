@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use stub_engine::Refusal;
 use stub_engine::counters::{Activity, Counters};
 use stub_engine::durations::Durations;
-use stub_engine::ledger::{ClientId, Kind, Ledger, ObjectId, Probe, State};
-use stub_engine::memory_file::MemoryFile;
+use stub_engine::exported::Exported;
+use stub_engine::ledger::{ClientId, Kind, Ledger, ObjectId, State};
 use stub_engine::profile::Card;
 use stub_engine::report;
 use stub_engine::ring::Shared;
@@ -45,6 +45,7 @@ impl ClientCounters {
 
 struct Inner {
     ledger: Ledger,
+    exported: Exported,
     /// By client id.
     counters: Vec<ClientCounters>,
     faults: Faults,
@@ -67,6 +68,7 @@ impl Node {
     pub fn new(cards: Vec<Card>, free_delay: Duration, time: Timekeeper) -> Self {
         let inner = Inner {
             ledger: Ledger::new(&cards),
+            exported: Exported::default(),
             counters: Vec::new(),
             faults: Faults::new(free_delay),
             durations: Durations::default(),
@@ -269,7 +271,10 @@ impl Inner {
                 };
             }
             Operation::DropHold => self.ledger.drop_hold(client, rooms).ok()?,
-            Operation::Export => self.export(client, rooms, amount as i32)?,
+            Operation::Export => {
+                let [process, number] = self.export(client, rooms, amount as i32)?;
+                (reply.values[0], reply.values[1]) = (process, number);
+            }
             Operation::WalkGraph => {
                 self.ledger.walk_graph(client, card, &request.walk()).ok()?;
             }
@@ -280,11 +285,12 @@ impl Inner {
 
     /// Records an export, if the file of the process can be opened here; `None` if the client does
     /// not hold the allocation.
-    fn export(&mut self, client: ClientId, object: ObjectId, descriptor: i32) -> Option<()> {
+    fn export(&mut self, client: ClientId, object: ObjectId, descriptor: i32) -> Option<[u64; 2]> {
         let process = self.ledger.clients[client.0].pid;
-        if let Ok(file) = MemoryFile::of_process(process, descriptor, object[0]) {
-            self.ledger.export(client, object, Probe::new(move || file.is_exported())).ok()?;
-        }
-        Some(())
+        let Some((number, probe)) = self.exported.keep(process, descriptor, object) else {
+            return Some([0; 2]);
+        };
+        self.ledger.export(client, object, probe).ok()?;
+        Some([std::process::id().into(), number as u64])
     }
 }

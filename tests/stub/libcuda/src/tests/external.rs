@@ -4,7 +4,6 @@ use super::{alone, fails, free_bytes, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::mem::zeroed;
-use std::os::fd::IntoRawFd;
 use std::ptr::null_mut;
 use stub_engine::memory_file::MemoryFile;
 
@@ -30,13 +29,19 @@ fn buffer(memory: CUexternalMemory, offset: u64, size: u64) -> (CUresult, u64) {
     (result, pointer)
 }
 
+/// A descriptor of a file, which the driver closes.
+fn passed(file: &MemoryFile) -> i32 {
+    // SAFETY: the descriptor is open.
+    unsafe { libc::dup(file.descriptor()) }
+}
+
 #[test]
 fn external_memory_lives_until_its_buffers_are_freed() {
     alone(&[], || {
         let context = start();
         let before = free_bytes();
         let file = MemoryFile::create("of another API", 1 << 20).expect("file");
-        let descriptor = file.export().expect("descriptor").into_raw_fd();
+        let descriptor = passed(&file);
         assert_eq!(import(descriptor, (1 << 20) + 1).0, CUDA_ERROR_INVALID_VALUE);
         assert_eq!(import(-1, 4096).0, CUDA_ERROR_INVALID_HANDLE);
         let (result, memory) = import(descriptor, 1_000_000);
@@ -70,7 +75,7 @@ fn external_memory_lives_until_its_buffers_are_freed() {
         // The end of the context ends its external memory.
         let mut other = null_mut();
         ok!(cuCtxCreate_v2(&raw mut other, 0, 0));
-        let (_, memory) = import(file.export().expect("descriptor").into_raw_fd(), 4096);
+        let (_, memory) = import(passed(&file), 4096);
         assert_eq!(buffer(memory, 0, 4096).0, CUDA_SUCCESS);
         ok!(cuCtxDestroy_v2(other));
         ok!(cuCtxSetCurrent(context));

@@ -7,10 +7,9 @@ use crate::table::*;
 use driver_sys::cuda::*;
 use serde_json::Value;
 use std::ffi::c_char;
-use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::mem::zeroed;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -98,6 +97,18 @@ fn wait_for(what: &str, is_done: impl Fn() -> bool) {
     }
 }
 
+/// A copy of a descriptor of another process.
+fn copy_of(process: i32, descriptor: u64) -> OwnedFd {
+    // SAFETY: the calls take numbers, and the descriptor is new and ours.
+    unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, process, 0);
+        let copy = libc::syscall(libc::SYS_pidfd_getfd, process, descriptor, 0);
+        assert!(copy >= 0, "{}", std::io::Error::last_os_error());
+        libc::close(process as i32);
+        OwnedFd::from_raw_fd(copy as i32)
+    }
+}
+
 #[test]
 fn exported_memory_is_charged_to_its_oldest_holder() {
     let path = socket("exported");
@@ -131,8 +142,7 @@ fn exported_memory_is_charged_to_its_oldest_holder() {
         two("exported", first, |other| {
             start();
             let descriptor = other.hear_number();
-            let path = format!("/proc/{}/fd/{descriptor}", other.pid);
-            let file = OpenOptions::new().read(true).write(true).open(path).expect("file");
+            let file = copy_of(other.pid, descriptor);
             let mut handle = 0;
             let passed = without_provenance_mut(file.as_raw_fd() as usize);
             ok!(cuMemImportFromShareableHandle(&raw mut handle, passed, POSIX));
@@ -318,8 +328,7 @@ fn allocations_of_an_imported_pool_have_their_owners_bytes() {
         two("pool", first, |other| {
             start();
             let descriptor = other.hear_number();
-            let path = format!("/proc/{}/fd/{descriptor}", other.pid);
-            let file = OpenOptions::new().read(true).write(true).open(path).expect("file");
+            let file = copy_of(other.pid, descriptor);
             let (mut pool, mut pointer) = (null_mut(), 0);
             let passed = without_provenance_mut(file.as_raw_fd() as usize);
             ok!(cuMemPoolImportFromShareableHandle(&raw mut pool, passed, POSIX, 0));

@@ -59,7 +59,9 @@ pub fn export(
     if descriptor.is_null() || flags != 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let exported = found.exportable()?.export().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
+    let file = found.exportable()?;
+    let keeper = (std::process::id(), file.descriptor());
+    let exported = file.export(keeper).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
     descriptor.cast().put(exported.into_raw_fd())
 }
 

@@ -63,10 +63,11 @@ pub fn export(
     let mut vmm = lock(&driver.vmm);
     let physical = vmm.held(handle)?;
     let Bytes::Own(file) = &physical.memory else { return Err(CUDA_ERROR_INVALID_VALUE) };
-    let exported = file.export().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
-    if let Some(card) = physical.card {
-        driver.engine.export(card, [file.inode(), 0], file.descriptor());
-    }
+    let keeper = match physical.card {
+        Some(card) => driver.engine.export(card, [file.inode(), 0], file.descriptor()),
+        None => (std::process::id(), file.descriptor()),
+    };
+    let exported = file.export(keeper).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
     descriptor.cast().put(exported.into_raw_fd())
 }
 
