@@ -26,8 +26,11 @@ COMMAND = "make bench-node"
 #: The time of a crowd relative to a node without hami; ms that are added to the start of a pod.
 RATIO, ADDED_MS = 1.3, 50.0
 
-#: API writes for a pod; MiB and percent of a core, of agent and coordinator together.
-WRITES, RESIDENT_MIB, PERCENT = 2.0, 120.0, 2.0
+#: API writes for a pod: its binding.
+WRITES = 1.0
+
+#: Of agent and coordinator together: MiB, and percent of a core with idle pods and in turns.
+RESIDENT_MIB, IDLE_PERCENT, TURNS_PERCENT = 120.0, 2.0, 15.0
 
 row = partial(rows.row, COMMAND)
 
@@ -140,8 +143,8 @@ def _costs(plan: Plan, runs: Sequence[Run]) -> list[Row]:
         return [getattr(what(run), which) for run in runs]
 
     states = (
-        (f"{plan.idle} idle pods", lambda run: run.idle, PERCENT),
-        (f"{plan.idle} pods in turns", lambda run: run.in_turns, None),
+        (f"{plan.idle} idle pods", lambda run: run.idle, IDLE_PERCENT),
+        (f"{plan.idle} pods in turns", lambda run: run.in_turns, TURNS_PERCENT),
     )
     found = [row("API writes for a pod, the most", [run.writes for run in runs], "", WRITES)]
     for name, what, percent in states:
