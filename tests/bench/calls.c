@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +38,8 @@ int cuMemGetAllocationGranularity(size_t *bytes, const allocation_properties *pr
 int cuMemCreate(unsigned long long *memory, size_t bytes, const allocation_properties *properties,
                 unsigned long long flags);
 int cuMemRelease(unsigned long long memory);
+int cuMemExportToShareableHandle(void *descriptor, unsigned long long memory, int type,
+                                 unsigned long long flags);
 int cuMemAddressReserve(CUdeviceptr *range, size_t bytes, size_t alignment, CUdeviceptr wanted,
                         unsigned long long flags);
 int cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, unsigned long long memory,
@@ -208,6 +211,45 @@ static void report_free_with_many_live(int rounds) {
     printf("free_20000_live %.2f\n", best);
 }
 
+// Memory that is exported, and whose descriptor is closed again; 0 if the card is too small.
+static unsigned long long export(void) {
+    static const allocation_properties exportable = {.type = 1, .handle_types = 1, .location_type = 1};
+    unsigned long long memory;
+    int descriptor;
+    if (cuMemCreate(&memory, 2 << 20, &exportable, 0) != 0)
+        return 0;
+    must(cuMemExportToShareableHandle(&descriptor, memory, 1, 0), "cuMemExportToShareableHandle");
+    must(close(descriptor), "close");
+    return memory;
+}
+
+// Releases exported memory while so many more allocations are exported.
+static void report_release(int exported, int rounds) {
+    enum { RELEASES = 20 };
+    static unsigned long long others[4000], released[RELEASES];
+    double best = 1e18;
+    size_t free, total;
+    for (int i = 0; i < exported; i++) {
+        if ((others[i] = export()) == 0)
+            return;
+    }
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < RELEASES; i++) {
+            if ((released[i] = export()) == 0)
+                return;
+        }
+        double start = computed();
+        for (int i = 0; i < RELEASES; i++)
+            must(cuMemRelease(released[i]), "cuMemRelease");
+        double each = (computed() - start) / RELEASES;
+        best = each < best ? each : best;
+        must(cuMemGetInfo_v2(&free, &total), "cuMemGetInfo");
+    }
+    for (int i = 0; i < exported; i++)
+        must(cuMemRelease(others[i]), "cuMemRelease");
+    printf("release_%d_exported %.2f\n", exported, best);
+}
+
 static int is_named(const char *name, char **names, int count) {
     for (int i = 0; i < count; i++) {
         if (strcmp(name, names[i]) == 0)
@@ -295,5 +337,14 @@ int main(int argc, char **argv) {
     }
     if (is_named("free_20000_live", names, count))
         report_free_with_many_live(number > 1 ? 2 : 20);
+    // The stub keeps descriptors of all that is exported.
+    struct rlimit descriptors;
+    getrlimit(RLIMIT_NOFILE, &descriptors);
+    descriptors.rlim_cur = descriptors.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &descriptors);
+    if (is_named("release_10_exported", names, count))
+        report_release(10, 20);
+    if (is_named("release_4000_exported", names, count))
+        report_release(4000, 20);
     return 0;
 }

@@ -50,6 +50,10 @@ LAUNCHES = {
 #: The other calls of `calls.c`, apart from cuInit, which it always makes.
 OTHERS = ("alloc_free", "map_unmap", "array_create_destroy", "memory_info", "free_20000_live")
 
+#: A release of exported memory, by how many allocations are exported; a small card has not so many.
+RELEASES = {10: 2000, 4000: 10_000}
+"""The targets in nanoseconds."""
+
 Environment = Mapping[str, str]
 Measure = Callable[[Environment], dict[str, float]]
 
@@ -131,6 +135,14 @@ def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[l
         row("array create + destroy, limited", with_limit["array_create_destroy"], "ns", None),
         row("cuMemGetInfo, limited", with_limit["memory_info"], "ns", 100),
         row("added to cuInit, limited", [value / 1e6 for value in with_limit["cuinit"]], "ms", 1),
+    ]
+    released = _differences(
+        calls(*(f"release_{exported}_exported" for exported in RELEASES)), bare, limited, plan
+    )
+    yield [
+        row(f"release of exported memory, {exported:,} exported", values, "ns", target)
+        for exported, target in RELEASES.items()
+        if (values := released.get(f"release_{exported}_exported"))
     ]
     with_share = _differences(calls(*LAUNCHES), bare, environments.shared, plan)
     yield [

@@ -5,6 +5,7 @@ Afterwards, account and ledger agree, and when everything is freed nothing is le
 
 import pytest
 
+from support.console import SUCCESS
 from support.memory_use import agreed, see_closed_descriptors
 from support.slices import GIB, MIB
 
@@ -114,6 +115,29 @@ def test_threads_that_share_memory_leave_nothing(gpu, start, kind, rounds):
         if "fd" in kept:
             see_closed_descriptors(script)
         assert agreed(gpu, script.slice) == 0, f"{number=}"
+
+
+@pytest.mark.parametrize("slow", ["cuMemUnmap", "cuMemRetainAllocationHandle"])
+def test_a_reference_to_memory_that_another_thread_unmaps_is_charged(gpu, start, slow):
+    """Whether the driver still hands it out is the driver's to say."""
+    script = start(gpu, GIB)
+    script.do("on a device 0", "on b device 0")
+    calls = {"a": "unmap r 64M", "b": "retain q r"}
+    first, second = "ab" if slow == "cuMemUnmap" else "ba"
+    for _ in range(5):
+        script.do("create h 64M", "reserve r 64M", "map r h", "release h")
+        before = gpu.calls().get(slow, 0)
+        gpu.control({"command": "slow", "symbol": slow, "us": 100_000})
+        script.do(f"start {first} {calls[first]}")
+        gpu.wait_until(lambda gpu, before=before: gpu.calls().get(slow, 0) > before)
+        script.do(f"start {second} {calls[second]}")
+        results = {thread: script(f"finish {thread}") for thread in "ab"}
+        gpu.control({"command": "slow", "symbol": slow, "us": 0})
+        assert results["a"] == SUCCESS
+        expected = 64 * MIB if results["b"] == SUCCESS else 0
+        assert agreed(gpu, script.slice) == expected
+        script.do(*(["release q"] if expected else []), "unreserve r")
+        assert agreed(gpu, script.slice) == 0
 
 
 def test_graphs_that_fit_together_are_never_refused(gpu, start):

@@ -47,10 +47,9 @@ pub(crate) unsafe fn retain(
     address: *mut c_void,
 ) -> Outcome {
     // SAFETY: the program's own arguments.
-    check(unsafe { real::cuMemRetainAllocationHandle(handle, address) })?;
-    // SAFETY: the driver has just written it.
-    PHYSICAL.retain(unsafe { *handle });
-    Ok(())
+    let call = || unsafe { real::cuMemRetainAllocationHandle(handle, address) };
+    // SAFETY: read only after the driver has written it.
+    PHYSICAL.retain(call, || unsafe { *handle })
 }
 
 pub(crate) unsafe fn map(

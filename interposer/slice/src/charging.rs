@@ -4,6 +4,16 @@
 //! the charge is refused, the driver is not called. To free: forget it, call the driver, uncharge. In
 //! this order other processes never get bytes that the driver still holds, and another thread that
 //! gets the same address from the driver never meets the old entry.
+//!
+//! For every kind, the account is raised before the driver is called, and lowered after it:
+//!
+//! | kind | to take | to give back |
+//! |---|---|---|
+//! | linear memory, arrays | charge, call, enter | remove, call, uncharge |
+//! | handles and mappings ([`crate::mapped`]) | charge or count, call, enter | call, count down, uncharge: another thread may take more of the same memory meanwhile |
+//! | shared memory ([`crate::ipc`], [`crate::mapped`]) | note the import, call, enter | as above, then end the import |
+//! | pools, graphs ([`crate::reported`]) | raise, call, set to what is reported | call, set to what is reported |
+//! | contexts ([`crate::contexts`]) | charge, call | call, uncharge |
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUresult};
 use vgpu_driver::guard::guard;

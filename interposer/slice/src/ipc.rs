@@ -17,36 +17,20 @@ use crate::limited::Limited;
 use crate::table::{Entry, Full, Table, Then};
 use crate::{cards, charging, green, shared};
 
-/// What this process has exported.
-static EXPORTED: Table<Exported> = Table::new();
-/// What this process has imported.
-static IMPORTED: Table<Imported> = Table::new();
+/// What this process has exported and imported.
+static SHARED: Table<Shared> = Table::new();
 
-/// An allocation of this process with a handle.
+/// Memory that this process has exported, or that it has imported.
 #[derive(Clone, Copy)]
-struct Exported {
-    pointer: u64,
-    /// The number by which the account lists it.
-    id: u64,
-}
-
-// SAFETY: numbers, and no memory begins at 0.
-unsafe impl Entry for Exported {
-    fn key(&self) -> u64 {
-        self.pointer
-    }
-}
-
-/// Memory of another process.
-#[derive(Clone, Copy)]
-struct Imported {
+struct Shared {
     pointer: u64,
     /// The number by which the account lists it.
     id: u64,
     /// Whether the slice is charged for it.
-    is_shared: bool,
+    is_listed: bool,
     /// The bytes that else this process is charged.
     bytes: u64,
+    /// The context with which an import ends.
     owner: Owner,
     opened: Epoch,
     device: CUdevice,
@@ -54,10 +38,17 @@ struct Imported {
     times: u32,
 }
 
-// SAFETY: as above.
-unsafe impl Entry for Imported {
+// SAFETY: numbers, and no memory begins at 0.
+unsafe impl Entry for Shared {
     fn key(&self) -> u64 {
         self.pointer
+    }
+}
+
+impl Shared {
+    fn new(pointer: u64, id: u64, is_listed: bool, owner: Owner, device: CUdevice) -> Self {
+        let opened = Epoch::current();
+        Self { pointer, id, is_listed, bytes: 0, owner, opened, device, times: 1 }
     }
 }
 
@@ -85,7 +76,8 @@ pub fn exported(handle: &CUipcMemHandle, pointer: CUdeviceptr) {
     let Some((base, _)) = range_of(pointer) else { return };
     let (id, mut is_new) = (id_of(handle), false);
     let mark = |allocation: &mut Allocation| {
-        is_new = !allocation.is_exported && EXPORTED.insert(Exported { pointer: base, id }).is_ok();
+        let exported = Shared::new(base, id, true, Owner::NONE, allocation.device);
+        is_new = !allocation.is_exported && SHARED.insert(exported).is_ok();
         allocation.is_exported |= is_new;
         Then::Keep
     };
@@ -101,8 +93,8 @@ pub fn exported(handle: &CUipcMemHandle, pointer: CUdeviceptr) {
 /// The driver has freed exported memory.
 #[cold]
 pub(crate) fn uncharge_exported(limited: &Limited, allocation: &Allocation) {
-    if let Some(exported) = EXPORTED.remove(allocation.key) {
-        shared::close(limited, exported.id);
+    if let Some(exported) = SHARED.remove(allocation.key) {
+        end(limited, &exported);
     }
 }
 
@@ -117,20 +109,20 @@ pub fn open(
     }
     let Some(limited) = limited() else { return check(call()) };
     let id = id_of(handle);
-    let is_shared = shared::import(limited, id);
+    let is_listed = shared::import(limited, id);
     if let Err(error) = check(call()) {
-        if is_shared {
+        if is_listed {
             shared::close(limited, id);
         }
         return Err(error);
     }
     let pointer = pointer();
-    let again = |imported: &mut Imported| {
+    let again = |imported: &mut Shared| {
         imported.times += 1;
         Then::Keep
     };
-    if IMPORTED.change(pointer, again).is_some() {
-        if is_shared {
+    if SHARED.change(pointer, again).is_some() {
+        if is_listed {
             shared::close(limited, id);
         }
         return Ok(());
@@ -138,19 +130,11 @@ pub fn open(
     let Some((current_device, context)) = context::current() else { return Ok(()) };
     // The memory may be on another card than the context.
     let device = device_of(pointer).unwrap_or(current_device);
-    let imported = Imported {
-        pointer,
-        id,
-        is_shared,
-        bytes: 0,
-        owner: green::owner_in(context),
-        opened: Epoch::current(),
-        device,
-        times: 1,
-    };
-    let charged = if is_shared { Ok(imported) } else { charge(limited, imported) };
+    let owner = green::owner_in(context);
+    let imported = Shared::new(pointer, id, is_listed, owner, device);
+    let charged = if is_listed { Ok(imported) } else { charge(limited, imported) };
     let result = charged.and_then(|imported| {
-        IMPORTED.insert(imported).map_err(|Full| {
+        SHARED.insert(imported).map_err(|Full| {
             end(limited, &imported);
             CUDA_ERROR_OUT_OF_MEMORY
         })
@@ -167,12 +151,12 @@ pub fn open(
 }
 
 /// Charges this process for imported memory.
-fn charge(limited: &'static Limited, imported: Imported) -> Outcome<Imported> {
+fn charge(limited: &'static Limited, imported: Shared) -> Outcome<Shared> {
     let Some(card) = cards::of_device(limited, imported.device) else { return Ok(imported) };
     let bytes = range_of(imported.pointer).map_or(0, |(_, bytes)| bytes);
     let bytes = bytes + card.rounding(bytes);
     charging::charge(limited, card, bytes)?;
-    Ok(Imported { bytes, ..imported })
+    Ok(Shared { bytes, ..imported })
 }
 
 fn device_of(pointer: CUdeviceptr) -> Option<CUdevice> {
@@ -187,34 +171,34 @@ fn device_of(pointer: CUdeviceptr) -> Option<CUdevice> {
 /// Closes imported memory; `call` calls the driver.
 pub fn close(pointer: CUdeviceptr, call: impl FnOnce() -> CUresult) -> Outcome {
     let Some(limited) = limited() else { return check(call()) };
-    let once_less = |imported: &mut Imported| {
+    let once_less = |imported: &mut Shared| {
         imported.times -= 1;
         if imported.times == 0 { Then::Remove } else { Then::Keep }
     };
-    let Some((imported, then)) = IMPORTED.change(pointer, once_less) else { return check(call()) };
+    let Some((imported, then)) = SHARED.change(pointer, once_less) else { return check(call()) };
     let outcome = check(call());
     match (outcome, then) {
         (Ok(()), Then::Remove) => end(limited, &imported),
         (Ok(()), Then::Keep) => {}
         (Err(_), _) => {
             // There was room for this entry a moment ago.
-            let _ = IMPORTED.insert(Imported { times: imported.times + 1, ..imported });
+            let _ = SHARED.insert(Shared { times: imported.times + 1, ..imported });
         }
     }
     outcome
 }
 
-/// Imported memory has ended for this process.
-fn end(limited: &Limited, imported: &Imported) {
-    if imported.is_shared {
-        shared::close(limited, imported.id);
-    } else if let Some(card) = cards::of_device(limited, imported.device) {
-        limited.uncharge(card, imported.bytes);
+/// Shared memory has ended for this process.
+fn end(limited: &Limited, it: &Shared) {
+    if it.is_listed {
+        shared::close(limited, it.id);
+    } else if let Some(card) = cards::of_device(limited, it.device) {
+        limited.uncharge(card, it.bytes);
     }
 }
 
 /// The driver has closed what was opened in a context that has ended.
 pub fn context_ended(limited: &Limited, owner: Owner, before: Epoch) {
-    let of_context = |it: &Imported| it.owner == owner && before.covers(it.opened);
-    IMPORTED.remove_all(of_context).iter().for_each(|imported| end(limited, imported));
+    let of_context = |it: &Shared| it.owner == owner && before.covers(it.opened);
+    SHARED.remove_all(of_context).iter().for_each(|imported| end(limited, imported));
 }

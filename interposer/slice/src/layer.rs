@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::descriptor::Mark;
 use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
 use hami_limits::grants::GrantsView;
 use hami_limits::{Format, LimitsView, NO_LIMIT, Regime, Row};
@@ -214,22 +213,6 @@ impl Layer {
         if let Some(member) = self.member() {
             member.remove_driver_memory(row, bytes);
         }
-    }
-
-    /// Moves the charge for memory that this process has exported to the slice; see
-    /// [`Member::share`].
-    pub(crate) fn share(&self, row: usize, key: u64, bytes: u64, mark: Option<&Mark>) -> bool {
-        self.member().is_some_and(|member| member.share(key, row, bytes, mark))
-    }
-
-    /// Notes memory that this process is about to import; see [`Member::import`].
-    pub(crate) fn import(&self, key: u64) -> bool {
-        self.member().is_some_and(|member| member.import(key))
-    }
-
-    /// Ends what [`Self::share`] or [`Self::import`] has noted; see [`Member::close_shared`].
-    pub(crate) fn close_shared(&self, key: u64) -> bool {
-        self.member().is_some_and(|member| member.close_shared(key))
     }
 
     /// Joins the account if that needs no waiting. Otherwise the first charge tries again, waits,

@@ -250,17 +250,16 @@ impl Limited {
     /// Moves what this process is charged for memory that it has exported to the slice, in every layer.
     /// Returns whether every layer had room.
     pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64, mark: Option<&Mark>) -> bool {
-        let mut has_room = true;
-        for (layer, row) in self.rows_of(card) {
-            has_room &= layer.share(row, key, bytes, mark);
-        }
-        has_room
+        self.rows_of(card).all(|(layer, row)| {
+            layer.member().is_some_and(|member| member.share(key, row, bytes, mark))
+        })
     }
 
     /// Notes in every layer that this process is about to import memory. If a layer does not know it,
     /// nothing is noted.
     pub(crate) fn import(&self, key: u64) -> bool {
-        let is_known = self.layers.iter().all(|layer| layer.import(key));
+        let import = |layer: &Layer| layer.member().is_some_and(|member| member.import(key));
+        let is_known = self.layers.iter().all(import);
         if !is_known {
             self.close_shared(None, key, 0);
         }
@@ -270,8 +269,8 @@ impl Limited {
     /// This process no longer has shared memory. A layer that does not know it is uncharged.
     pub(crate) fn close_shared(&self, card: Option<&Card>, key: u64, bytes: u64) {
         for (index, layer) in self.layers.iter().enumerate() {
-            if !layer.close_shared(key)
-                && let Some((layer, row)) = card.and_then(|card| self.at(card, index))
+            let is_known = layer.member().is_some_and(|member| member.close_shared(key));
+            if let Some((_, row)) = card.filter(|_| !is_known).and_then(|card| self.at(card, index))
             {
                 layer.uncharge(row, bytes);
             }

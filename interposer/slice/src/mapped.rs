@@ -11,11 +11,13 @@
 //! (`native/account/src/descriptor.rs`). If the account does not list it, because its owner is not in
 //! this slice, the importer is charged when it maps it.
 //!
-//! Bookkeeping comes before the driver's call, and is undone if the call fails: once the driver has
-//! freed memory, another thread may get the same handle or address for new memory.
+//! What a call may take is counted before the driver is called, and what it gives back is counted down
+//! afterwards. Once the driver has freed memory, another thread may get the same handle or address for
+//! new memory. So objects and mappings have serial numbers: a call ends what is older than itself.
 
 use std::os::fd::RawFd;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUdevice, CUexternalMemory, CUresult};
 use hami_account::descriptor;
@@ -81,6 +83,7 @@ struct Object {
     mappings: u32,
     device: CUdevice,
     created: Epoch,
+    serial: u64,
     /// The number by which the account lists it, if the slice is charged for it; else 0.
     id: u64,
     /// The driver does not report the size of imported memory. The largest mapping counts.
@@ -104,6 +107,7 @@ impl Object {
             mappings: 0,
             device,
             created: Epoch::current(),
+            serial: new_serial(),
             id: 0,
             is_imported: false,
         }
@@ -120,8 +124,22 @@ impl Object {
 struct Mapping {
     address: u64,
     size: u64,
+    serial: u64,
+    /// The object.
     handle: u64,
+    of: u64,
 }
+
+/// The serial number of the newest object or mapping.
+static NEWEST: AtomicU64 = AtomicU64::new(0);
+
+fn new_serial() -> u64 {
+    NEWEST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Held while references and mappings are counted down, and while the driver hands out a reference to
+/// memory that another thread may be about to give back.
+static COUNTING: Mutex<()> = Mutex::new(());
 
 // SAFETY: as above.
 unsafe impl Entry for Mapping {
@@ -166,7 +184,7 @@ impl MappedKind {
     /// there ([`expect_import`]). If not, its mappings are charged, because its size is not known.
     pub fn import(&self, handle: u64, device: CUdevice, id: Option<u64>) -> Outcome {
         let Some(limited) = limited() else { return Ok(()) };
-        if self.retain(handle) {
+        if self.add_reference(handle) {
             cancel_import(id);
             return Ok(());
         }
@@ -189,8 +207,17 @@ impl MappedKind {
         Ok(())
     }
 
-    /// Counts a reference that the driver has handed out. Returns whether the memory is known.
-    pub fn retain(&self, handle: u64) -> bool {
+    /// Hands out a reference to memory that is mapped. `call` calls the driver; `handle` then reads the
+    /// handle.
+    pub fn retain(&self, call: impl FnOnce() -> CUresult, handle: impl FnOnce() -> u64) -> Outcome {
+        let _counting = lock(&COUNTING);
+        check(call())?;
+        self.add_reference(handle());
+        Ok(())
+    }
+
+    /// Counts a reference. Returns whether the memory is known.
+    fn add_reference(&self, handle: u64) -> bool {
         let add = |object: &mut Object| {
             object.references += 1;
             Then::Keep
@@ -201,9 +228,8 @@ impl MappedKind {
     /// Notes a descriptor that the driver has returned for the memory behind a handle. If that fails, the
     /// program must not get it.
     pub fn exported(&self, handle: u64, descriptor: RawFd) -> Outcome {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let Some(limited) = limited() else { return Ok(()) };
-        let _one_at_a_time = lock(&ONE_AT_A_TIME);
+        let _counting = lock(&COUNTING);
         let Some((object, _)) = self.objects.change(handle, |_| Then::Keep) else { return Ok(()) };
         let Some(card) = cards::of_device(limited, object.device) else { return Ok(()) };
         if object.id != 0 {
@@ -229,27 +255,13 @@ impl MappedKind {
     /// Drops a reference. `call` calls the driver.
     pub fn release(&self, handle: u64, call: impl FnOnce() -> CUresult) -> Outcome {
         let Some(limited) = limited() else { return check(call()) };
-        let mut had_reference = false;
-        let drop_one = |object: &mut Object| {
-            had_reference = object.references > 0;
-            object.references = object.references.saturating_sub(1);
-            if had_reference { object.then() } else { Then::Keep }
-        };
-        let changed = self.objects.change(handle, drop_one);
-        let outcome = check(call());
-        let Some((object, then)) = changed.filter(|_| had_reference) else { return outcome };
-        match (outcome, then) {
-            (Ok(()), Then::Remove) => self.uncharge(limited, &object),
-            (Ok(()), Then::Keep) => {}
-            (Err(_), then) => {
-                if then == Then::Remove {
-                    // There was room for this entry a moment ago. At worst the bytes stay charged.
-                    let _ = self.objects.insert(object);
-                }
-                self.retain(handle);
-            }
-        }
-        outcome
+        let newest = NEWEST.load(Ordering::Relaxed);
+        check(call())?;
+        // The driver must not be called again, even if the accounting panics.
+        guard(|| {
+            self.count_down(limited, handle, |it| it.serial <= newest, |it| &mut it.references);
+        });
+        Ok(())
     }
 
     /// Maps memory. `call` calls the driver; `address` returns where the mapping then begins; `undo`
@@ -270,20 +282,21 @@ impl MappedKind {
         let Some((object, _)) = self.objects.change(handle, add) else { return check(call()) };
         let outcome = self.charge_import(limited, &object, size).and_then(|()| check(call()));
         if outcome.is_err() {
-            self.drop_mappings(limited, handle);
+            self.end_mapping(limited, handle, object.serial);
             return outcome;
         }
-        let mapping = Mapping { address: address(), size, handle };
+        let serial = new_serial();
+        let mapping = Mapping { address: address(), size, serial, handle, of: object.serial };
         match self.mappings.insert(mapping) {
             Ok(None) => Ok(()),
             Ok(Some(replaced)) => {
                 // The driver has ended it by itself and has reused its address.
-                self.drop_mappings(limited, replaced.handle);
+                self.end_mapping(limited, replaced.handle, replaced.of);
                 Ok(())
             }
             Err(Full) => {
                 undo();
-                self.drop_mappings(limited, handle);
+                self.end_mapping(limited, handle, object.serial);
                 Err(CUDA_ERROR_OUT_OF_MEMORY)
             }
         }
@@ -306,49 +319,44 @@ impl MappedKind {
         Ok(())
     }
 
-    /// One mapping of the memory behind a handle has ended.
-    fn drop_mappings(&self, limited: &Limited, handle: u64) {
-        if let Some((object, Then::Remove)) = self.objects.change(handle, Self::drop_mapping) {
+    /// One reference or mapping of an object has ended, if the handle is still of this object.
+    fn count_down(
+        &self,
+        limited: &Limited,
+        handle: u64,
+        is_same: impl Fn(&Object) -> bool,
+        count: impl Fn(&mut Object) -> &mut u32,
+    ) {
+        let _counting = lock(&COUNTING);
+        let down = |object: &mut Object| {
+            if !is_same(object) {
+                return Then::Keep;
+            }
+            let count = count(object);
+            *count = count.saturating_sub(1);
+            object.then()
+        };
+        if let Some((object, Then::Remove)) = self.objects.change(handle, down) {
             self.uncharge(limited, &object);
         }
     }
 
-    fn drop_mapping(object: &mut Object) -> Then {
-        object.mappings = object.mappings.saturating_sub(1);
-        object.then()
+    fn end_mapping(&self, limited: &Limited, handle: u64, of: u64) {
+        self.count_down(limited, handle, |it| it.serial == of, |it| &mut it.mappings);
     }
 
     /// Ends all mappings between an address and `size` bytes behind it. `call` calls the driver.
     pub fn unmap(&self, address: u64, size: u64, call: impl FnOnce() -> CUresult) -> Outcome {
         let Some(limited) = limited() else { return check(call()) };
-        let mappings = self.take_mappings(address, size);
-        let mut ended = Vec::new();
-        for mapping in &mappings {
-            if let Some((object, Then::Remove)) =
-                self.objects.change(mapping.handle, Self::drop_mapping)
-            {
-                ended.push(object);
+        let newest = NEWEST.load(Ordering::Relaxed);
+        check(call())?;
+        // As in `release`.
+        guard(|| {
+            for mapping in self.take_mappings(address, size, newest) {
+                self.end_mapping(limited, mapping.handle, mapping.of);
             }
-        }
-        let outcome = check(call());
-        if outcome.is_ok() {
-            // The driver must not be called again, even if the accounting panics.
-            guard(|| ended.iter().for_each(|object| self.uncharge(limited, object)));
-        } else {
-            // There was room for these entries a moment ago. At worst bytes stay charged.
-            for object in ended {
-                let _ = self.objects.insert(object);
-            }
-            for mapping in mappings {
-                let add = |object: &mut Object| {
-                    object.mappings += 1;
-                    Then::Keep
-                };
-                self.objects.change(mapping.handle, add);
-                let _ = self.mappings.insert(mapping);
-            }
-        }
-        outcome
+        });
+        Ok(())
     }
 
     /// Whether a mapping begins at an address.
@@ -359,17 +367,20 @@ impl MappedKind {
             && self.mappings.change(address, |_| Then::Keep).is_some()
     }
 
-    /// Removes the mappings that begin in a range.
-    fn take_mappings(&self, address: u64, size: u64) -> Vec<Mapping> {
+    /// Removes the mappings that begin in a range, and that are not newer.
+    fn take_mappings(&self, address: u64, size: u64, newest: u64) -> Vec<Mapping> {
         let mut taken = Vec::new();
         let end = address.saturating_add(size);
         let mut next = address;
+        let take = |it: &mut Mapping| if it.serial <= newest { Then::Remove } else { Then::Keep };
         while next < end && !self.mappings.is_empty() {
-            if let Some(mapping) = self.mappings.remove(next) {
+            if let Some((mapping, Then::Remove)) = self.mappings.change(next, take) {
                 next = next.saturating_add(mapping.size);
                 taken.push(mapping);
             } else if (end - next) / LEAST_MAPPING > self.mappings.len() as u64 {
-                taken.extend(self.mappings.remove_all(|it| (next..end).contains(&it.address)));
+                let is_ended =
+                    |it: &Mapping| it.serial <= newest && (next..end).contains(&it.address);
+                taken.extend(self.mappings.remove_all(is_ended));
                 break;
             } else {
                 next = next.saturating_add(LEAST_MAPPING);

@@ -262,15 +262,15 @@ impl Member<'_> {
     pub fn reap_dead(&self) -> u64 {
         let account = self.account();
         let is_due = account.probe_is_due();
-        let reaped = if is_due {
-            let dead = account.find_dead(|_| true);
-            (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap(slot)).sum()
-        } else {
-            0
-        };
-        if is_due || account.may_be_kept_newly() {
-            self.release_closed(LOOK_UPS);
-        }
+        if is_due || account.may_be_kept_newly() { self.look(is_due) } else { 0 }
+    }
+
+    /// Looks for closed descriptors, and first for dead processes if that `is_due`.
+    #[cold]
+    fn look(&self, is_due: bool) -> u64 {
+        let dead = self.account().find_dead(|_| is_due);
+        let reaped = (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap(slot)).sum();
+        self.release_closed(LOOK_UPS);
         reaped
     }
 
