@@ -42,6 +42,7 @@ AMOUNTS = {
     "renewals of a certificate": Amount(4, 4, 10, "of the webhook's, one each two seconds"),
     "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
     "random memory programs": Amount(8, 30, 300, "of 150 commands each"),
+    "random sharing programs": Amount(6, 30, 300, "of 80 commands each, of 2 to 6 processes"),
     "rounds of mixed races": Amount(3_000, 3_000, 50_000, "of each thread, with 8 x 4 threads"),
     "restarts of a server": Amount(3, 3, 50, "in one slice, each after the one before was killed"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),

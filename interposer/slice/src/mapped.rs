@@ -210,7 +210,8 @@ impl MappedKind {
     /// Hands out a reference to memory that is mapped. `call` calls the driver; `handle` then reads the
     /// handle.
     pub fn retain(&self, call: impl FnOnce() -> CUresult, handle: impl FnOnce() -> u64) -> Outcome {
-        let _counting = lock(&COUNTING);
+        // A forked child may never get the lock.
+        let _counting = limited().map(|_| lock(&COUNTING));
         check(call())?;
         self.add_reference(handle());
         Ok(())

@@ -158,7 +158,7 @@ pub(crate) struct SharedTable {
 pub(crate) struct Shared {
     /// [`VACANT`], [`READY`], or [`Shared::changed_by`] a process.
     pub state: AtomicU32,
-    /// The process that has exported it: [`exporter`].
+    /// The slot of the process that has exported it, or [`NOBODY`]: to show the memory for a process.
     pub exporter: AtomicU32,
     /// The file behind its descriptors; 0 if none has a mark that can be looked up.
     pub file: AtomicU64,
@@ -171,11 +171,8 @@ pub(crate) const KEPT_NEWLY: u32 = 1;
 /// `Header::any_kept` if some of the descriptors were open then.
 pub(crate) const KEPT: u32 = 2;
 
-/// `Shared::exporter`: `joined:24 | slot:8`, with the lowest bits of when the process joined. It only
-/// serves to show memory for a process.
-pub(crate) const fn exporter(slot: usize, joined_at: u64) -> u32 {
-    (joined_at as u32) << 8 | slot as u32
-}
+/// `Shared::exporter` of a process that has died.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// `Shared::state` of a free entry.
 pub(crate) const VACANT: u32 = 0;
@@ -215,7 +212,7 @@ impl SharedCharge {
 pub(crate) struct Line<T>(pub T);
 
 const _: () = assert!(PREVIOUS_SIZE == 364_544 && SIZE == 626_688);
-const _: () = assert!(CARDS == 16 && SLOTS == 256 && size_of::<Shared>() == 48);
+const _: () = assert!(CARDS == 16 && size_of::<Shared>() == 48);
 const _: () = assert!(offset_of!(Layout, words) == 4096);
 const _: () = assert!(offset_of!(Layout, records) == 36_864);
 const _: () = assert!(offset_of!(Layout, compute) == 102_400);

@@ -26,13 +26,12 @@
 use crate::account::Account;
 use crate::descriptor::{self, Mark};
 use crate::layout::{
-    CARDS, KEPT, KEPT_NEWLY, PATH, READY, SHARED, SLOTS, Shared, SharedCharge, UNIT, VACANT,
-    exporter,
+    CARDS, KEPT, KEPT_NEWLY, NOBODY, PATH, READY, Record, SHARED, SLOTS, Shared, SharedCharge,
+    UNIT, VACANT,
 };
 use crate::member::Member;
 use hami_limits::Format;
 use hami_limits::futex::pause;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -188,6 +187,7 @@ impl Account {
                     self.empty_shared((index, entry));
                 }
             }
+            let _ = entry.exporter.compare_exchange(slot as u32, NOBODY, SeqCst, SeqCst);
             entry.clear_holder(slot);
             // Also what a process has left behind that died before it could clear it.
             if entry.state.load(SeqCst) == READY && !entry.has_holders() {
@@ -225,25 +225,19 @@ impl Account {
     /// The units of a card that NVML counts for the process in a slot: for the exporter, while it has
     /// the memory; then for importers.
     pub(crate) fn shared_in(&self, slot: usize, card: usize) -> u64 {
-        let is_seen_at = |(index, entry): &(usize, &Shared)| {
+        let is_of = |(index, entry): &(usize, &Shared)| {
+            let exporter = entry.exporter.load(SeqCst) as usize;
+            let is_alive = |record: &Record| record.dead_since.load(SeqCst) == 0;
             entry.is_held_by(slot)
                 && self.shared_charge(*index).card() == card
-                && self.living_exporter(entry).is_none_or(|exporter| exporter == slot)
+                && (exporter == slot
+                    || !self.layout().records.get(exporter).is_some_and(is_alive)
+                    || !entry.is_held_by(exporter))
         };
-        let entries = self.shared_entries().filter(is_seen_at);
-        entries.map(|(index, _)| self.shared_charge(index).units()).sum()
-    }
-
-    /// The slot of the process that has exported memory, if it still has the memory and nobody has
-    /// noticed its death.
-    fn living_exporter(&self, entry: &Shared) -> Option<usize> {
-        let word = entry.exporter.load(SeqCst);
-        let slot = word as usize % SLOTS;
-        let record = &self.layout().records[slot];
-        let is_alive = entry.is_held_by(slot)
-            && exporter(slot, record.joined_at.load(SeqCst)) == word
-            && record.dead_since.load(SeqCst) == 0;
-        is_alive.then_some(slot)
+        self.shared_entries()
+            .filter(is_of)
+            .map(|(index, _)| self.shared_charge(index).units())
+            .sum()
     }
 
     /// Whether descriptors may be all that keeps some memory.
@@ -287,7 +281,7 @@ impl Member<'_> {
             account.set_descriptor_path(&mark.path);
         }
         entry.file.store(mark.map_or(0, |mark| mark.file), SeqCst);
-        entry.exporter.store(exporter(slot, account.joined_at(slot)), SeqCst);
+        entry.exporter.store(slot as u32, SeqCst);
         entry.set_holder(slot);
         let charge = account.shared_charge(index).again(card, bytes.div_ceil(UNIT));
         self.release(card, charge.units(), || table.charges[index].store(charge.0, SeqCst));
@@ -330,9 +324,8 @@ impl Member<'_> {
     }
 
     /// Releases memory that only descriptors kept and whose descriptors are closed. Returns whether
-    /// there was any. To look up all descriptors takes time, so it looks up `most`, by turns.
+    /// there was any. To look up all descriptors takes time, so it looks up `most`.
     pub(crate) fn release_closed(&self, most: usize) -> bool {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (account, slot) = (self.account(), usize::from(self.slot()));
         let header = &account.layout().header;
         if !account.may_be_kept() {
@@ -346,18 +339,15 @@ impl Member<'_> {
             let is_wanted = key != 0 && is_of_descriptor(key);
             is_wanted && entry.state.load(SeqCst) == READY && !entry.has_holders()
         };
-        let kept: Vec<_> = account.shared_entries().filter(is_kept).collect();
-        let first = NEXT.fetch_add(most, SeqCst);
         let mut released = 0;
-        for at in (first..first.saturating_add(kept.len())).take(most) {
-            let (index, entry) = kept[at % kept.len()];
+        for (index, entry) in account.shared_entries().filter(is_kept).take(most) {
             let is_closed = || {
                 let key = account.layout().shared.keys[index].load(SeqCst);
                 open.as_ref().is_some_and(|open| !open.has(key, entry.file.load(SeqCst)))
             };
             released += account.clear_shared((index, entry), slot, is_closed);
         }
-        if kept.iter().any(is_kept) {
+        if account.shared_entries().any(|entry| is_kept(&entry)) {
             let _ = header.any_kept.compare_exchange(0, KEPT, SeqCst, SeqCst);
         }
         released != 0

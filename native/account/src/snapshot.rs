@@ -8,7 +8,7 @@ use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
 use crate::layout::{
     CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SHARED, SLOTS,
-    Shared, SharedCharge, SharedTable, TAKEN, UNIT, Word, exporter,
+    Shared, SharedCharge, SharedTable, TAKEN, UNIT, Word,
 };
 use crate::reap::{boot_ms, is_awaited};
 use crate::slot_lock::is_held;
@@ -137,14 +137,11 @@ impl Share {
         let word = |word| u64_at(bytes, at + offset_of!(Shared, holders) + word * size_of::<u64>());
         let charge = SharedCharge(u64_at(bytes, CHARGES + index * size_of::<u64>()));
         let mut share = Self { charge, holders: std::array::from_fn(word), shown: None };
-        let found = u32_at(bytes, at + offset_of!(Shared, exporter));
-        let slot = found as usize % SLOTS;
-        let record = offset_of!(Layout, records) + slot * size_of::<Record>();
-        let joined_at = u64_at(bytes, record + offset_of!(Record, joined_at));
-        let is_shown = exporter(slot, joined_at) == found
-            && (share.is_held_by(slot) || share.holders == [0; SLOTS / 64]);
+        let exporter = u32_at(bytes, at + offset_of!(Shared, exporter)) as usize;
+        let is_shown =
+            exporter < SLOTS && (share.is_held_by(exporter) || share.holders == [0; SLOTS / 64]);
         let importer = (0..SLOTS).find(|slot| share.is_held_by(*slot));
-        share.shown = if is_shown { Some(slot) } else { importer };
+        share.shown = if is_shown { Some(exporter) } else { importer };
         share
     }
 
