@@ -20,8 +20,9 @@
 //! a row:  0 turn: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
 //!        16 depth: u64                                        ns of engine time, zero for unknown
-//!        24 others: u64                                       processes of other slices
-//!        32 zero
+//!        24 others: u64                                       zero, except by earlier coordinators
+//!        32 unblock: u64                                      launches that go on without permission
+//!        40 zero
 //! ```
 //!
 //! Numbers are little-endian. The kinds are [`Kind::Own`] (no coordinator decides), [`Kind::Alone`]
@@ -30,8 +31,10 @@
 //! The holder is one process, named by its slot in the account, every process of the slice, or
 //! none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
 //! until it changes. `depth` limits how much work a process has in flight: the less, the sooner
-//! another slice can have the card. While `others` is not 0, the driver divides the card between
-//! processes of several slices, so the elapsed time of a launch includes work of others.
+//! another slice can have the card. `unblock` lets launches go on for which the slice's own work in
+//! flight may wait; earlier coordinators write 0, and earlier libraries do not read it. Earlier
+//! coordinators wrote into `others` how many processes of other slices may work on the card, and
+//! earlier libraries divided their measured time by it.
 //!
 //! The other fields of a row are stored apart from its word. A process that read an old word with a
 //! new `until` would continue its old turn for the length of the next one. So the writer first
@@ -53,7 +56,7 @@ mod reader;
 mod state;
 mod writer;
 
-pub use layout::{Grant, Holder, Kind, SLOTS};
+pub use layout::{Grant, Holder, Kind, SLOTS, UNBLOCKS_IDLE};
 pub use reader::GrantsView;
 pub use state::{ComputeState, Report};
 pub use writer::GrantsPage;

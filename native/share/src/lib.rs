@@ -17,14 +17,20 @@
 //! Slices inside one another take turns by the outermost one. The shares of the inner ones, and
 //! those of HAMi's variables, are enforced by the own bucket, during turns too.
 //!
+//! Not in use yet: [`lease`], one mechanism that is to replace both. It runs on the simulated machine of
+//! `tests/lease`.
+//!
 //! This crate has no files, clocks or waits: callers pass the time, so every rule is tested with
 //! exact times. `hami-coordinator` and the interposer call it. All instants are nanoseconds of one
 //! monotonic clock, all durations nanoseconds.
 
+pub mod lease;
 pub mod limiter;
 #[cfg(test)]
 mod prng;
+mod timing;
 pub mod turns;
 
 pub use hami_limits::grants::{Grant, Holder, Kind};
 pub use hami_limits::{Mode, Priority, Regime};
+pub use timing::{TIMING, Timing};

@@ -406,7 +406,7 @@ impl Turns {
                 (turn.kind, turn.holder, 0, self.depth_alone(p, row.card))
             }
         };
-        Grant { turn: 0, kind, holder, until, depth, others: self.others(row) }
+        Grant { turn: 0, kind, holder, until, depth, others: self.others(row), unblock: 0 }
     }
 
     /// How many processes of other slices may work on a card while a slice works there.

@@ -34,6 +34,7 @@ pub(super) struct GrantRow {
     until: AtomicU64,
     depth: AtomicU64,
     others: AtomicU64,
+    unblock: AtomicU64,
 }
 
 const _: () = assert!(SIZE == 4096 && size_of::<GrantRow>() == 64);
@@ -44,6 +45,7 @@ const _: () = assert!(offset_of!(Layout, rows) == 64);
 const _: () = assert!(offset_of!(Layout, departed) == 1088);
 const _: () = assert!(offset_of!(GrantRow, word) == 0 && offset_of!(GrantRow, until) == 8);
 const _: () = assert!(offset_of!(GrantRow, depth) == 16 && offset_of!(GrantRow, others) == 24);
+const _: () = assert!(offset_of!(GrantRow, unblock) == 32);
 
 /// The content of a row: which process may launch on the card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,9 +61,18 @@ pub struct Grant {
     /// The most work that a process should have in flight, in nanoseconds of engine time; 0 if the
     /// coordinator is of an earlier version.
     pub depth: u64,
-    /// How many processes of other slices may work on the card at the same time.
+    /// How many processes of other slices may work on the card at the same time. Coordinators write
+    /// 0: a process that divides its measured time by this would gain time by reports of others.
     pub others: u64,
+    /// The launches of a slice whose work makes no progress, and that go on without permission. Bits
+    /// 32 and up are the number of the round, of which no two that follow each other are equal; bit
+    /// 31 is [`UNBLOCKS_IDLE`]; the others are how many of its waiting launches each process makes.
+    /// 0 if there has been none, or if the coordinator is of an earlier version.
+    pub unblock: u64,
 }
+
+/// In [`Grant::unblock`]: only processes with nothing in flight take part in the round.
+pub const UNBLOCKS_IDLE: u64 = 1 << 31;
 
 /// The kinds of permission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +112,7 @@ impl Grant {
     }
 
     /// Any word is safe to pass. An unknown kind counts as [`Kind::Own`].
-    pub(super) fn decode(word: u64, [until, depth, others]: [u64; 3]) -> Self {
+    pub(super) fn decode(word: u64, [until, depth, others, unblock]: [u64; 4]) -> Self {
         let kind = match (word >> 32) as u16 {
             1 => Kind::Alone,
             2 => Kind::Turn,
@@ -112,7 +123,7 @@ impl Grant {
             NONE => Holder::None,
             slot => Holder::Slot(slot),
         };
-        Self { turn: word as u32, kind, holder, until, depth, others }
+        Self { turn: word as u32, kind, holder, until, depth, others, unblock }
     }
 }
 
@@ -121,7 +132,7 @@ impl GrantRow {
     pub fn read(&self) -> Grant {
         let mut word = self.load();
         for _ in 0..4 {
-            let rest = [&self.until, &self.depth, &self.others]
+            let rest = [&self.until, &self.depth, &self.others, &self.unblock]
                 .map(|field| u64::from_le(field.load(Ordering::Relaxed)));
             fence(Ordering::Acquire);
             let still = self.load();
@@ -130,17 +141,18 @@ impl GrantRow {
             }
             word = still;
         }
-        let turn = Grant::decode(word, [0; 3]).turn;
+        let turn = Grant::decode(word, [0; 4]).turn;
         Grant { turn, kind: Kind::Turn, ..Grant::default() }
     }
 
     /// Stores a grant. Only the coordinator calls it.
     pub fn write(&self, grant: Grant) {
-        let old = Grant::decode(self.load(), [0; 3]);
+        let old = Grant::decode(self.load(), [0; 4]);
         let word = grant.encode();
         if old.kind == Kind::Turn && old.encode() != word {
             self.close(old.turn);
         }
+        self.unblock.store(grant.unblock.to_le(), Ordering::Relaxed);
         self.others.store(grant.others.to_le(), Ordering::Relaxed);
         self.depth.store(grant.depth.to_le(), Ordering::Relaxed);
         self.until.store(grant.until.to_le(), Ordering::Relaxed);

@@ -42,8 +42,8 @@ fn written_grants_are_read() {
 
     for kind in [Kind::Own, Kind::Alone, Kind::Turn] {
         for holder in [Holder::None, Holder::Slot(0), Holder::Slot(255), Holder::All] {
-            let (depth, others) = (u64::MAX - 2, 3);
-            let grant = Grant { turn: u32::MAX, kind, holder, until: u64::MAX - 1, depth, others };
+            let (turn, until, depth) = (u32::MAX, u64::MAX - 1, u64::MAX - 2);
+            let grant = Grant { turn, kind, holder, until, depth, others: 3, unblock: 4 << 32 };
             page.set(15, grant);
             assert_eq!((view.grant(15), page.grant(15)), (grant, grant));
             assert_eq!(view.turn_word(15).load(Ordering::Relaxed), u32::MAX);
@@ -80,8 +80,9 @@ fn the_bytes_are_as_documented() {
     page.set_pulse(0x0102_0304_0506_0708);
     page.set_regulated(true);
     page.set(1, turn(0x0a0b_0c0d, Holder::Slot(0x1e1f), 0x1112_1314_1516_1718));
-    let (depth, others) = (0x2122_2324_2526_2728, 9);
-    page.set(2, Grant { turn: 3, kind: Kind::Alone, holder: Holder::All, until: 0, depth, others });
+    let (depth, unblock) = (0x2122_2324_2526_2728, 0x3132_3334_3536_3738);
+    let alone = Grant { turn: 3, kind: Kind::Alone, holder: Holder::All, ..Grant::default() };
+    page.set(2, Grant { depth, others: 9, unblock, ..alone });
     expected[32..41].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1, 1]);
     let row = [0x0d, 0x0c, 0x0b, 0x0a, 2, 0, 0x1f, 0x1e];
     expected[128..136].copy_from_slice(&row);
@@ -89,10 +90,11 @@ fn the_bytes_are_as_documented() {
     expected[192..200].copy_from_slice(&[3, 0, 0, 0, 1, 0, 0xff, 0xff]);
     expected[208..216].copy_from_slice(&[0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21]);
     expected[216] = 9;
+    expected[224..232].copy_from_slice(&[0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31]);
     assert_eq!(fs::read(&file.0).unwrap(), expected);
     page.set(2, turn(4, Holder::None, 0));
     expected[192..200].copy_from_slice(&[4, 0, 0, 0, 2, 0, 0xfe, 0xff]);
-    expected[208..217].fill(0);
+    expected[208..232].fill(0);
     page.set_swept_at(0x0202_0202_0202_0203);
     page.set_departed(0, 1);
     page.set_departed(255, u64::MAX);

@@ -1,7 +1,9 @@
 //! The compute engine of one card: contexts in time slices, and the streams of a context beside
 //! each other.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use crate::{MS, US};
 
@@ -10,6 +12,9 @@ const SWITCH_NS: u64 = 50 * US;
 
 /// Kernels that wait for each other: none ends before as many have begun.
 pub type Meeting = (u64, usize);
+
+/// How many kernels have begun of each meeting, on all cards.
+pub type Meetings = Rc<RefCell<BTreeMap<u64, usize>>>;
 
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -54,11 +59,22 @@ pub struct Engine {
     slice_left: u64,
     /// Engine time by context.
     pub work: BTreeMap<usize, u64>,
-    begun: BTreeMap<u64, usize>,
+    begun: Meetings,
     ended: Vec<Ended>,
 }
 
 impl Engine {
+    pub fn new(begun: Meetings) -> Self {
+        Self { begun, ..Self::default() }
+    }
+
+    /// The process of a context has died.
+    pub fn kill(&mut self, now: u64, context: usize) {
+        self.advance_to(now);
+        self.contexts.remove(&context);
+        self.begin();
+    }
+
     pub fn submit(&mut self, now: u64, context: usize, stream: usize, kernel: Kernel) {
         self.advance_to(now);
         let it = self.contexts.entry(context).or_default();
@@ -69,7 +85,7 @@ impl Engine {
     /// A flag of the host, or the last of a meeting.
     pub fn open(&mut self, now: u64, meeting: u64) {
         self.advance_to(now);
-        *self.begun.entry(meeting).or_default() += 1_000;
+        *self.begun.borrow_mut().entry(meeting).or_default() += 1_000;
         self.begin();
     }
 
@@ -80,7 +96,9 @@ impl Engine {
     }
 
     fn is_met(&self, kernel: &Kernel) -> bool {
-        kernel.meets.is_none_or(|(id, members)| self.begun.get(&id).is_some_and(|n| *n >= members))
+        kernel
+            .meets
+            .is_none_or(|(id, members)| self.begun.borrow().get(&id).is_some_and(|n| *n >= members))
     }
 
     /// The time of the next event if nothing is submitted; `u64::MAX` for never.
@@ -182,7 +200,7 @@ impl Engine {
             }
             kernel.began = Some(self.at);
             if let Some((id, _)) = kernel.meets {
-                *self.begun.entry(id).or_default() += 1;
+                *self.begun.borrow_mut().entry(id).or_default() += 1;
             }
         }
         // A kernel behind the first of the queue may begin now.

@@ -1,19 +1,22 @@
-//! The machine: a card, its processes, and the coordinator, in virtual time.
+//! The machine: cards, their processes, and the coordinator, in virtual time.
 
 mod coordination;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use hami_share::{Mode, Regime};
+use hami_limits::grants::{SILENCE_NS, UNBLOCKS_IDLE};
+use hami_share::lease::{Leases, Report};
+use hami_share::{Grant, Kind, Regime, Timing};
 
-use crate::engine::{Ended, Engine};
-use crate::leases::{Grant, Leases, Permission, Seen};
-use crate::pace::Pace;
+use crate::engine::{Ended, Engine, Meetings};
+use crate::pace::{Pace, permission};
 use crate::program::{Action, Program, Thread};
-use crate::{Prng, S, Timing, US};
+use crate::{Prng, S, US};
 
 const METER_NS: u64 = 50 * US;
+/// The time until a process or the coordinator runs after it was woken.
+const WAKE_NS: u64 = 60 * US;
 const LAUNCH_NS: u64 = 3 * US;
 /// The queue of a program without a limit.
 const QUEUE: u64 = 1000;
@@ -28,6 +31,11 @@ enum Event {
     Tick,
     Stop(usize),
     Continue(usize),
+    Kill(usize),
+    /// The coordinator is killed; another one starts after this time.
+    Replace(u64),
+    /// Grants do not count any more.
+    Silence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +69,33 @@ pub struct HostThread {
     streams: usize,
 }
 
+/// The files of a slice.
+#[derive(Debug)]
+struct Slice {
+    gang: Option<u128>,
+    /// The card of each row, how the slice shares it, and its grant.
+    rows: Vec<(usize, Regime, Grant)>,
+}
+
+/// A process on one card.
 #[derive(Debug)]
 pub struct Process {
     pub slice: usize,
+    row: usize,
+    card: usize,
     pub threads: Vec<HostThread>,
     pace: Pace,
     /// Unfinished kernels by stream, with whether an event is behind each.
     queued: BTreeMap<usize, VecDeque<bool>>,
     seen_ends: Vec<(Ended, bool, bool)>,
-    reported: Seen,
+    reported: Report,
+    /// The number of the last grant that it has read, and the last round of [`Grant::unblock`].
+    seen_turn: u32,
     unblocked: u64,
+    heartbeat: u64,
     pub lie: Lie,
     stopped: bool,
+    killed_at: Option<u64>,
     missed: Vec<Event>,
     began_at: BTreeMap<usize, u64>,
 }
@@ -81,12 +104,15 @@ pub struct Machine {
     pub now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
-    engine: Engine,
+    engines: Vec<Engine>,
+    meetings: Meetings,
     engine_at: u64,
     pub processes: Vec<Process>,
-    regimes: Vec<Regime>,
-    grants: Vec<Grant>,
+    slices: Vec<Slice>,
     leases: Leases,
+    /// When the coordinator last decided.
+    pulse: u64,
+    coordinator_starts: u64,
     coordinate_at: u64,
     timing: Timing,
     prng: Prng,
@@ -101,12 +127,14 @@ impl Machine {
             now: 0,
             events: BinaryHeap::new(),
             sequence: 0,
-            engine: Engine::default(),
+            engines: Vec::new(),
+            meetings: Meetings::default(),
             engine_at: u64::MAX,
             processes: Vec::new(),
-            regimes: Vec::new(),
-            grants: Vec::new(),
-            leases: Leases::new(timing),
+            slices: Vec::new(),
+            leases: Leases::with_timing(timing),
+            pulse: 0,
+            coordinator_starts: 0,
             coordinate_at: u64::MAX,
             timing,
             prng: Prng(1),
@@ -118,18 +146,39 @@ impl Machine {
         machine
     }
 
+    /// A slice of card 0.
     pub fn slice(&mut self, regime: Regime) -> usize {
-        self.regimes.push(regime);
-        let mut grant = Grant::default();
-        if (1..100).contains(&regime.share) {
-            grant.permission = Permission::None;
-            grant.depth = self.timing.depth;
+        self.slice_on(None, &[(0, regime)])
+    }
+
+    pub fn slice_on(&mut self, gang: Option<u128>, rows: &[(usize, Regime)]) -> usize {
+        for (card, _) in rows {
+            while self.engines.len() <= *card {
+                self.engines.push(Engine::new(self.meetings.clone()));
+            }
         }
-        self.grants.push(grant);
-        self.regimes.len() - 1
+        let row = |(card, regime): &(usize, Regime)| {
+            // As beside a neighbour that is active: the program starts without permission.
+            let is_limited = (1..100).contains(&regime.share);
+            let kind = if is_limited { Kind::Turn } else { Kind::Own };
+            (*card, *regime, Grant { kind, ..Grant::default() })
+        };
+        let rows = rows.iter().map(row).collect();
+        self.slices.push(Slice { gang, rows });
+        self.slices.len() - 1
     }
 
     pub fn process(&mut self, slice: usize, programs: &[Program], start: u64) -> usize {
+        self.process_on(slice, 0, programs, start)
+    }
+
+    pub fn process_on(
+        &mut self,
+        slice: usize,
+        row: usize,
+        programs: &[Program],
+        start: u64,
+    ) -> usize {
         let p = self.processes.len();
         let threads = programs.iter().enumerate().map(|(t, program)| HostThread {
             thread: Thread::new(program.clone(), (p * 64 + t + 1) as u64),
@@ -144,14 +193,19 @@ impl Machine {
         self.starts.push(start);
         self.processes.push(Process {
             slice,
+            row,
+            card: self.slices[slice].rows[row].0,
             threads,
             pace: Pace::new(),
             queued: BTreeMap::new(),
             seen_ends: Vec::new(),
-            reported: Seen::default(),
+            reported: Report::default(),
+            seen_turn: 0,
             unblocked: 0,
+            heartbeat: 0,
             lie: Lie::None,
             stopped: false,
+            killed_at: None,
             missed: Vec::new(),
             began_at: BTreeMap::new(),
         });
@@ -168,8 +222,22 @@ impl Machine {
         }
     }
 
+    pub fn kill(&mut self, p: usize, at: u64) {
+        self.push(at, Event::Kill(p));
+    }
+
+    /// Kills the coordinator, and starts another one after `gap`.
+    pub fn replace_coordinator(&mut self, at: u64, gap: u64) {
+        self.push(at, Event::Replace(gap));
+    }
+
+    /// How a slice shares card 0 from now on.
+    pub fn share(&mut self, slice: usize, regime: Regime) {
+        self.slices[slice].rows[0].1 = regime;
+    }
+
     pub fn work(&self, p: usize) -> u64 {
-        *self.engine.work.get(&p).unwrap_or(&0)
+        *self.engines[self.processes[p].card].work.get(&p).unwrap_or(&0)
     }
 
     pub fn run(&mut self, until: u64) {
@@ -224,11 +292,28 @@ impl Machine {
                     self.push(self.now, event);
                 }
             }
+            Event::Kill(p) => {
+                self.advance();
+                (self.processes[p].stopped, self.processes[p].killed_at) = (true, Some(self.now));
+                self.engines[self.processes[p].card].kill(self.now, p);
+                self.advance();
+            }
+            Event::Replace(gap) => {
+                self.leases = Leases::with_timing(self.timing);
+                self.coordinator_starts = self.now + gap;
+                self.coordinate_at = self.coordinator_starts;
+                self.push(self.coordinate_at, Event::Coordinate);
+                self.push(self.pulse + SILENCE_NS + US, Event::Silence);
+            }
+            Event::Silence if self.grants_count() => {}
+            Event::Silence => self.wake_waiting(|_| true),
         }
     }
 
     fn advance(&mut self) {
-        for end in self.engine.advance(self.now) {
+        let now = self.now;
+        let ends: Vec<Ended> = self.engines.iter_mut().flat_map(|it| it.advance(now)).collect();
+        for end in ends {
             let it = &mut self.processes[end.context];
             let queue = it.queued.get_mut(&end.stream).expect("it was launched");
             let marked = queue.pop_front().expect("it was launched");
@@ -255,7 +340,7 @@ impl Machine {
                 }
             }
         }
-        let next = self.engine.next_change();
+        let next = self.engines.iter().map(Engine::next_change).min().unwrap_or(u64::MAX);
         if next < u64::MAX && next != self.engine_at {
             self.push(next, Event::Engine);
         }
@@ -268,9 +353,28 @@ impl Machine {
         it.queued.range(base..base + 1_000).all(|(_, queue)| queue.is_empty())
     }
 
-    fn hard(&self, slice: usize) -> Option<u32> {
-        let regime = self.regimes[slice];
-        (regime.mode == Mode::Hard && (1..100).contains(&regime.share)).then_some(regime.share)
+    /// The processes for which this holds, and that wait, look at their grants again.
+    fn wake_waiting(&mut self, which: impl Fn(&Process) -> bool) {
+        for p in 0..self.processes.len() {
+            for t in 0..self.processes[p].threads.len() {
+                let it = &self.processes[p];
+                if which(it) && it.threads[t].host == Host::Waits {
+                    let at = self.late(WAKE_NS);
+                    self.push(at, Event::Host(p, t));
+                }
+            }
+        }
+    }
+
+    fn grants_count(&self) -> bool {
+        self.now <= self.pulse + SILENCE_NS
+    }
+
+    /// The grant of a process; the default one without a coordinator.
+    fn grant(&self, p: usize) -> Grant {
+        let (slice, row) = (self.processes[p].slice, self.processes[p].row);
+        let grant = self.slices[slice].rows[row].2;
+        if self.grants_count() { grant } else { Grant { turn: grant.turn, ..Grant::default() } }
     }
 
     /// The thread runs until it has to wait.
@@ -298,7 +402,8 @@ impl Machine {
                 }
                 Action::SleepUntil(_) => {}
                 Action::Open(meeting) => {
-                    self.engine.open(now, meeting);
+                    let card = self.processes[p].card;
+                    self.engines[card].open(now, meeting);
                     self.advance();
                 }
                 Action::Wait => {
@@ -322,13 +427,13 @@ impl Machine {
                         self.report(p);
                         return;
                     }
-                    let slice = self.processes[p].slice;
-                    let depth = self.grants[slice].depth.max(self.timing.shallow);
+                    let depth = self.grant(p).depth.max(self.timing.shallow);
                     let it = &mut self.processes[p];
                     let was_idle = it.pace.is_idle();
                     let marked = it.pace.launched(now, stream, depth);
                     it.queued.entry(stream).or_default().push_back(marked);
-                    self.engine.submit(now, p, stream, kernel);
+                    let card = it.card;
+                    self.engines[card].submit(now, p, stream, kernel);
                     self.advance();
                     if was_idle {
                         self.report(p);
@@ -347,22 +452,24 @@ impl Machine {
             let queued: usize = self.processes[p].queued.get(&stream).map_or(0, VecDeque::len);
             return if (queued as u64) < QUEUE { Ok(()) } else { Err(None) };
         }
-        let slice = self.processes[p].slice;
-        let grant = self.grants[slice];
-        let hard = self.hard(slice);
+        let grant = self.grant(p);
         let now = self.now;
-        let queued = self.processes[p].queued.get(&stream).map_or(0, VecDeque::len);
         let it = &mut self.processes[p];
-        if grant.unblocked.0 != it.unblocked {
-            it.unblocked = grant.unblocked.0;
-            if !grant.unblocked.2 || it.pace.is_idle() {
-                it.pace.unblock(now, grant.unblocked.1);
+        it.seen_turn = grant.turn;
+        let queued = it.queued.get(&stream).map_or(0, VecDeque::len);
+        if grant.unblock != it.unblocked {
+            it.unblocked = grant.unblock;
+            let only_idle = grant.unblock & UNBLOCKS_IDLE != 0;
+            if grant.unblock != 0 && (!only_idle || it.pace.is_idle()) {
+                it.pace.unblock(now, grant.unblock & (UNBLOCKS_IDLE - 1));
             }
         }
         if queued as u64 >= QUEUE {
             return Err(None);
         }
-        it.pace.may_launch(now, stream, &grant, hard, &self.timing)
+        let regime = self.slices[it.slice].rows[it.row].1;
+        let permission = permission(&grant, p as u16, regime);
+        it.pace.may_launch(now, stream, (permission, grant.depth), &self.timing)
     }
 
     /// The process sees which of its work has ended.

@@ -3,9 +3,34 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hami_share::limiter::Bucket;
+use hami_share::{Grant, Holder, Kind, Mode, Regime, Timing};
 
-use crate::leases::{Grant, Permission};
-use crate::{MS, Timing};
+use crate::MS;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Launches need none.
+    Free,
+    /// No lease is needed; the own bucket keeps this share, if there is one.
+    Alone(Option<u32>),
+    Held {
+        until: u64,
+    },
+    None,
+}
+
+/// What a grant permits the process in a slot.
+pub fn permission(grant: &Grant, slot: u16, regime: Regime) -> Permission {
+    let share = (1..100).contains(&regime.share).then_some(regime.share);
+    let is_holder = grant.holder == Holder::All || grant.holder == Holder::Slot(slot);
+    match grant.kind {
+        Kind::Own if share.is_none() => Permission::Free,
+        Kind::Own => Permission::Alone(share),
+        _ if !is_holder => Permission::None,
+        Kind::Alone => Permission::Alone(share.filter(|_| regime.mode == Mode::Hard)),
+        Kind::Turn => Permission::Held { until: grant.until },
+    }
+}
 
 /// Launches up to an event of ours.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +74,7 @@ impl StreamPace {
 pub struct Pace {
     pub streams: BTreeMap<usize, StreamPace>,
     pub bucket: Bucket,
+    has_bucket: bool,
     /// When work last ended, or began on an idle card.
     progress_at: u64,
     /// The last intervals, by which a stall is told from a long kernel.
@@ -71,6 +97,7 @@ impl Pace {
         Self {
             streams: BTreeMap::new(),
             bucket: Bucket::new(0),
+            has_bucket: false,
             progress_at: 0,
             longest: [0; 8],
             intervals: 0,
@@ -131,24 +158,26 @@ impl Pace {
         &mut self,
         now: u64,
         stream: usize,
-        grant: &Grant,
-        hard: Option<u32>,
+        (permission, depth): (Permission, u64),
         timing: &Timing,
     ) -> Result<(), Option<u64>> {
-        let (permitted, depth, again) = match grant.permission {
+        // The coordinator's ledger keeps a share that no bucket keeps.
+        let share = if let Permission::Alone(share) = permission { share } else { None };
+        self.has_bucket = share.is_some();
+        self.bucket.set_rate(now, share.unwrap_or(0) * 10_000);
+        let (permitted, depth, again) = match permission {
             Permission::Free => return Ok(()),
-            Permission::Held { until } => (now < until, grant.depth, None),
-            Permission::None => (false, grant.depth, None),
-            Permission::Alone => match hard {
-                None => (true, grant.depth, None),
+            Permission::Held { until } => (now < until, depth, None),
+            Permission::None => (false, depth, None),
+            Permission::Alone(hard) => match hard {
+                None => (true, depth, None),
                 Some(share) => {
-                    self.bucket.set_rate(now, share * 10_000);
                     let running = if self.idle { 0 } else { now - self.billed_until.min(now) };
                     let balance = self.bucket.balance(now) - running as i64;
                     // A pause takes as long as the work in flight lets it.
                     let share = u64::from(share);
                     let longest = timing.pause * share / (100 - share);
-                    let depth = grant.depth.min(longest.max(timing.depth));
+                    let depth = depth.min(longest.max(timing.depth));
                     if balance > 0 && now >= self.until {
                         // A lease of its own: what begins together is launched together.
                         self.until = now + longest.clamp(timing.depth, timing.turn);
@@ -159,7 +188,7 @@ impl Pace {
                 }
             },
         };
-        self.permitted = grant.permission != Permission::None;
+        self.permitted = permission != Permission::None;
         let is_full = self.streams.get(&stream).is_some_and(|it| it.is_full(depth));
         if permitted && !is_full {
             return Ok(());
@@ -214,7 +243,9 @@ impl Pace {
         it.ended_at = at;
         let from = began.max(self.billed_until).min(at);
         let from = if self.billed_until > began { self.billed_until.min(at) } else { from };
-        self.bucket.debit(now, at - from);
+        if self.has_bucket {
+            self.bucket.debit(now, at - from);
+        }
         self.billed_until = self.billed_until.max(at);
         self.idle = self.streams.values().all(|it| it.in_flight() == 0);
         self.progress_at = now;

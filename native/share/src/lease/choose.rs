@@ -1,0 +1,190 @@
+//! Which party has the next lease on each card, and how long it is.
+
+use super::Leases;
+use super::ledger::is_hard;
+use super::party::{Lease, Party};
+use super::slice::Row;
+use crate::{Holder, Priority};
+
+/// The smallest is next: high priority, the least served, the longest waiting. The party's index
+/// makes it unambiguous.
+type Order = (i8, i64, u64, usize);
+
+impl Leases {
+    /// Ends leases, and grants the next ones on all cards that are free.
+    pub(super) fn grant_leases(&mut self) {
+        for p in 0..self.parties.len() {
+            self.parties[p].alone = self.alone_on(p);
+            self.end_lease(p);
+            let until = self.parties[p].wait_for(self.now, &self.slices, &self.timing);
+            self.due(until);
+        }
+        let mut candidates: Vec<usize> = (0..self.parties.len())
+            .filter(|p| self.parties[*p].is_candidate(&self.slices))
+            .collect();
+        candidates.sort_by_cached_key(|p| self.order(*p));
+        // From when on each card is reserved for a party that comes before.
+        let mut reserved_at = vec![None; self.cards.len()];
+        for p in candidates {
+            self.grant_or_reserve(p, &mut reserved_at);
+        }
+        for p in 0..self.parties.len() {
+            let party = &mut self.parties[p];
+            let unblock = party.unblock(self.now, &mut self.slices, &self.timing);
+            self.due(unblock);
+            let next = self.parties[p].next_due(self.now, &self.slices, &self.timing);
+            self.due(next);
+        }
+    }
+
+    /// The processes for which a party needs no lease, because it is the only active party on its
+    /// cards: all of them if no hard share limits it, or one that its own bucket limits. `None` if
+    /// it needs leases. A party that is owed time, or owes time, has leases first.
+    fn alone_on(&self, p: usize) -> Option<Holder> {
+        let party = &self.parties[p];
+        let is_only = |card: &usize| self.cards[*card].parties.len() == 1;
+        if party.members.is_empty() || !party.cards.iter().all(is_only) {
+            return None;
+        }
+        if !party.rows(&self.slices).any(|row| is_hard(row.regime)) {
+            return Some(Holder::All);
+        }
+        let [(s, r)] = party.members[..] else { return None };
+        let row = &self.slices[s].rows[r];
+        let [process] = row.active[..] else { return None };
+        let is_even = !row.owes() && !row.ledger.is_owed(row.regime, &self.timing);
+        is_even.then_some(Holder::Slot(process))
+    }
+
+    /// Ends the lease of a party if it is over, or has nothing to do, or prolongs it if the party is
+    /// also the next one.
+    fn end_lease(&mut self, p: usize) {
+        let party = &self.parties[p];
+        let Some(lease) = &party.lease else { return };
+        let until = lease.until;
+        if party.alone.is_some() || lease.cards != party.cards {
+            self.parties[p].lease = None;
+        } else if !party.waits && !party.runs {
+            self.parties[p].give_up(self.now, &mut self.slices, &self.timing);
+        } else if self.now + self.timing.ahead >= until {
+            if party.waits && !party.owes(&self.slices) && self.is_next(p) {
+                let until = self.now + self.length(p);
+                self.parties[p].lease.iter_mut().for_each(|lease| lease.until = until);
+            } else if self.now >= until {
+                self.parties[p].lease = None;
+            }
+        }
+    }
+
+    /// Whether no party that needs a card of the party `p` comes before it.
+    fn is_next(&self, p: usize) -> bool {
+        let own = self.order(p);
+        let competes = |other: usize| {
+            let other = &self.parties[other];
+            other.is_candidate(&self.slices)
+                && other.cards.iter().any(|card| self.parties[p].holds(*card))
+        };
+        (0..self.parties.len())
+            .filter(|other| competes(*other))
+            .all(|other| self.order(other) > own)
+    }
+
+    fn order(&self, p: usize) -> Order {
+        let party = &self.parties[p];
+        let rows = || party.rows(&self.slices);
+        let low_credit = rows().map(|row| row.ledger.low_credit).min().unwrap_or(0);
+        let priority = if low_credit >= self.timing.shortest as i64 {
+            Priority::High as i8
+        } else {
+            rows().map(|row| row.regime.priority as i8).min().unwrap_or(0)
+        };
+        let ahead = |row: &Row| row.ledger.served as i64 - self.cards[row.card].floor as i64;
+        (-priority, rows().map(ahead).max().unwrap_or(0), party.waiting_since, p)
+    }
+
+    fn length(&self, p: usize) -> u64 {
+        let (party, timing) = (&self.parties[p], &self.timing);
+        let active = party.cards.iter().map(|card| self.cards[*card].parties.len()).max();
+        let active = active.unwrap_or(1) as u64;
+        let length = if active <= 2 { timing.turn } else { timing.round / active };
+        let length = length.max(timing.shortest);
+        let needs = party.rows(&self.slices).map(|row| row.needs(timing)).max();
+        length.max(needs.unwrap_or(0))
+    }
+
+    /// Grants the party a lease if all its cards are free for long enough. Otherwise it is the next
+    /// one on its cards: until all are free, other parties may use the free ones.
+    fn grant_or_reserve(&mut self, p: usize, reserved_at: &mut [Option<u64>]) {
+        let now = self.now;
+        let cards = self.parties[p].cards.clone();
+        let free_at: Vec<u64> = cards.iter().map(|card| self.free_at(*card, p)).collect();
+        let all_free_at = free_at.iter().copied().max().unwrap_or(now);
+        let until = cards.iter().filter_map(|card| reserved_at[*card]).min().unwrap_or(u64::MAX);
+        if all_free_at <= now && until >= now + self.timing.shortest {
+            let until = until.min(now + self.length(p));
+            let party = &mut self.parties[p];
+            (party.draining_since, party.lease) = (None, Some(Lease { cards, began: now, until }));
+            return;
+        }
+        let holds = |party: &Party| cards.iter().any(|card| party.holds(*card));
+        let holders = (0..self.parties.len()).filter(|other| holds(&self.parties[*other]));
+        let holders: Vec<usize> = holders.collect();
+        if until == u64::MAX && holders.iter().all(|holder| self.may_cut(*holder, p)) {
+            for holder in holders {
+                (self.parties[holder].lease, self.wake_at) = (None, now);
+            }
+        }
+        for (card, free_at) in cards.into_iter().zip(free_at) {
+            reserved_at[card].get_or_insert(if free_at > now { now } else { all_free_at });
+        }
+    }
+
+    /// When a card is likely to be free for a party; not after now if it is.
+    fn free_at(&mut self, card: usize, p: usize) -> u64 {
+        let (now, party) = (self.now, &self.parties[p]);
+        let (mut free_at, mut next) = (now, None);
+        for (s, r) in &self.cards[card].members {
+            let row = &self.slices[*s].rows[*r];
+            let other = &self.parties[self.slices[*s].party];
+            let lease = other.lease.as_ref().filter(|_| other.holds(card));
+            let at = if self.slices[*s].party == p {
+                continue;
+            } else if let Some(lease) = lease {
+                lease.until.max(now + 1)
+            } else if row.may_launch() {
+                // The grant is revoked in this step. The next one reads whether it was used in the
+                // meantime.
+                self.wake_at = now;
+                now + 1
+            } else if let Some(since) = other.draining_since.filter(|_| row.runs && !other.is_stuck)
+            {
+                let has_returned = party.returned_at >= since.saturating_sub(self.timing.ahead);
+                let pauses = has_returned || party.pauses(now, &self.timing);
+                if pauses && !is_hard(row.regime) {
+                    // The driver shares the card with a party that pauses.
+                    next = Some(since + self.timing.overlap);
+                    since + self.timing.overlap
+                } else if now - since < self.timing.shortest {
+                    now + self.timing.ahead
+                } else {
+                    now + self.timing.shortest
+                }
+            } else {
+                continue;
+            };
+            free_at = free_at.max(at);
+        }
+        self.due(next);
+        free_at
+    }
+
+    /// Whether a party may end the lease of a holder of its cards: it returned from a pause during
+    /// this lease, and comes before the holder. So an interactive program waits only for the work in
+    /// flight, and programs that always have work never end each other's leases.
+    fn may_cut(&self, holder: usize, p: usize) -> bool {
+        let (own, other) = (self.order(p), self.order(holder));
+        let lease = self.parties[holder].lease.as_ref();
+        let has_returned = lease.is_some_and(|it| self.parties[p].returned_at > it.began);
+        has_returned && (own.0, own.1) < (other.0, other.1)
+    }
+}

@@ -1,0 +1,124 @@
+//! The ledger of a slice on a card: the time that it has had, and the time that it is owed.
+
+use crate::{Mode, Regime, Timing};
+
+/// Balances are in hundredths of a ns, so that a percent of a ns is not rounded away.
+const NS: i64 = 100;
+
+/// Weights are in thousandths of a percent.
+pub(super) const WHOLE: u64 = 100_000;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ledger {
+    /// The share of the time, less what was reserved, in units of 1/[`NS`] ns.
+    balance: i64,
+    /// The most that the balance may be while the slice does not wait: its value when it last
+    /// waited.
+    cap: i64,
+    pub weight: u64,
+    /// Reserved time over weight, in ns of a whole card. The slice with the least is next.
+    pub served: u64,
+    /// What a slice of a low priority saved up while it waited for others, in ns.
+    pub low_credit: i64,
+    /// Whether the slice wanted the card, and might have it, at the last step.
+    queued: bool,
+}
+
+impl Ledger {
+    pub fn new(timing: &Timing) -> Self {
+        let cap = timing.saved as i64 * NS;
+        Self { balance: 0, cap, weight: WHOLE, served: 0, low_credit: 0, queued: false }
+    }
+
+    pub fn balance_ns(&self) -> i64 {
+        self.balance.div_euclid(NS)
+    }
+
+    /// The slice had the card, but is not billed.
+    pub fn serve(&mut self, ns: u64) {
+        self.served = self.served.saturating_add(self.weighted(ns));
+    }
+
+    /// Bills time for which the card was reserved.
+    pub fn bill(&mut self, ns: u64, timing: &Timing) {
+        self.serve(ns);
+        let ns = ns as i64;
+        self.balance = (self.balance - ns * NS).max(-(timing.debt as i64) * NS);
+        self.low_credit = (self.low_credit - ns).max(-(timing.low_saved as i64));
+    }
+
+    /// Credits the regime's share of the time that passed. A slice that `waits` for others is owed
+    /// it. Otherwise it keeps what it is owed, unless the card is `unused`.
+    pub fn credit(&mut self, regime: Regime, ns: u64, waits: bool, unused: bool, timing: &Timing) {
+        if waits {
+            let floor = ns.saturating_mul(timing.low_floor) / 100;
+            let credit = self.low_credit.saturating_add_unsigned(floor);
+            self.low_credit = credit.min(timing.low_saved as i64);
+        }
+        let Some(share) = limit(regime) else { return };
+        let saved = timing.saved as i64 * NS;
+        if waits {
+            self.cap = timing.claim as i64 * NS;
+        } else if unused {
+            self.cap = saved;
+        }
+        let credit = i64::try_from(ns.saturating_mul(share)).unwrap_or(i64::MAX);
+        self.balance = self.balance.saturating_add(credit).min(self.cap);
+        if waits {
+            self.cap = self.balance.max(saved);
+        }
+    }
+
+    /// The share or its mode has changed: neither credit nor debt of the old one counts.
+    pub fn reset_balance(&mut self, timing: &Timing) {
+        (self.balance, self.cap) = (0, timing.saved as i64 * NS);
+    }
+
+    pub fn owes(&self, regime: Regime) -> bool {
+        is_hard(regime) && self.balance < 0
+    }
+
+    /// Whether it is owed more for waiting than a hard slice may save up.
+    pub fn is_owed(&self, regime: Regime, timing: &Timing) -> bool {
+        is_hard(regime) && self.balance > timing.saved as i64 * NS
+    }
+
+    /// How long until it does not owe, if nothing is billed.
+    pub fn owes_for(&self, regime: Regime) -> u64 {
+        let share = limit(regime).unwrap_or(100);
+        if self.owes(regime) { self.balance.unsigned_abs().div_ceil(share) } else { 0 }
+    }
+
+    /// Time over weight, as it counts in the queue.
+    fn weighted(&self, ns: u64) -> u64 {
+        ns.saturating_mul(WHOLE) / self.weight
+    }
+
+    /// Its time, if it was in the queue before and still `wants` the card.
+    pub fn queued(&self, wants: bool) -> Option<u64> {
+        (self.queued && wants).then_some(self.served)
+    }
+
+    /// Enters the queue of a card, or leaves it. The least served slice of the queue has had
+    /// `floor`. A slice that enters may be behind it by what it saved up, and a slice that was never
+    /// served has saved up nothing. How far a slice is ahead is limited.
+    pub fn queue(&mut self, wants: bool, floor: u64, timing: &Timing) {
+        if wants && !self.queued {
+            let behind = if self.served == 0 { 0 } else { self.weighted(timing.saved) };
+            self.served = self.served.max(floor.saturating_sub(behind));
+        }
+        if wants {
+            self.served = self.served.min(floor.saturating_add(self.weighted(timing.lead)));
+        }
+        self.queued = wants;
+    }
+}
+
+/// The share that limits, in percent; `None` for the whole card.
+pub(super) fn limit(regime: Regime) -> Option<u64> {
+    (1..100).contains(&regime.share).then_some(u64::from(regime.share))
+}
+
+pub(super) fn is_hard(regime: Regime) -> bool {
+    regime.mode == Mode::Hard && limit(regime).is_some()
+}

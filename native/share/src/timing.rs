@@ -1,0 +1,129 @@
+//! All timing of the share, in one place.
+//!
+//! `cargo test -p hami-share --test lease -- --nocapture` prints what the values achieve. "Doubled
+//! or halved" in a field's text refers to these scenes.
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// The durations of the lease, in nanoseconds, and one percentage.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    // Leases.
+    /// A lease while one or two parties are active on the card. A handover costs about 0.2 ms, so 1
+    /// % of it.
+    pub turn: u64,
+    /// A round of all parties if there are more: each waits at most for about this long.
+    pub round: u64,
+    /// The shortest lease of a round, however many parties there are.
+    pub shortest: u64,
+    /// The longest lease for a launch of a library of an earlier version, which only makes launches
+    /// that end within a lease and reports how long they take.
+    pub longest: u64,
+    /// How long before its end a lease is prolonged if its holder is also the next one. The holder
+    /// reads the new end before it stops.
+    pub ahead: u64,
+    /// The least that a lease costs which its holder gives up. Without it, a slice with many short
+    /// pauses ends its neighbour's leases for nothing: the 99th percentile of a token beside a
+    /// trainer was 2 ms with it and 22 ms without.
+    pub least_bill: u64,
+    /// The longest time between two steps while a card is leased.
+    pub look: u64,
+
+    // Which slices take part.
+    /// A process counts as active for this long after it last waited or worked. So the pauses
+    /// between two kernels do not change which slices share the card.
+    pub active: u64,
+    /// A slice that gave up a lease because it had nothing to do counts as one with pauses for this
+    /// long: twice `active`, so that it still does when it returns.
+    pub pauses: u64,
+    /// The greatest age of the heartbeat of a process whose work runs. Heartbeats come every
+    /// millisecond, so an older one means that the process was stopped.
+    pub silent: u64,
+    /// How long a process may take to answer a lease. A wake-up takes less than 0.2 ms on an idle
+    /// machine; a stopped process keeps the card for no longer than this.
+    pub answer: u64,
+
+    // Work in flight.
+    /// In flight beside slices that always have more work: two intervals between events, one that
+    /// runs and one that waits.
+    pub depth: u64,
+    /// In flight beside a slice with pauses, which waits for it when it returns. Doubled, a decode
+    /// beside a trainer loses a tenth of its time.
+    pub shallow: u64,
+    /// In flight while no other slice has a process on the card. A program that queues work and then
+    /// stalls for 60 ms keeps the card busy; a newcomer waits at most for this much work.
+    pub alone_depth: u64,
+    /// The longest pause of a process with a hard share that has the card alone.
+    pub pause: u64,
+
+    // Work that goes on after its lease.
+    /// How long others wait for it: longer than kernels take. Then the driver shares the card.
+    pub drain: u64,
+    /// The same for work that was launched without permission, because the queue may have any
+    /// length.
+    pub backlog: u64,
+    /// How long a slice with pauses waits for the work of a soft slice, which runs without a lease.
+    /// Then the driver shares the card: the slice would otherwise wait for each long kernel (a
+    /// decode beside kernels of 20 ms had 7 % of the card instead of 42 %).
+    pub overlap: u64,
+    /// Work that has made no progress for this long counts as stalled, and so does work that has
+    /// made none for twice the longest time seen. It may wait for a launch that waits, so launches
+    /// go on: first one, then two, then four, with twice the time between them.
+    pub stall: u64,
+
+    // The ledger.
+    /// The most that a slice saves up while it does not use its share. Halved, a server's 95th
+    /// percentile beside a trainer doubles.
+    pub saved: u64,
+    /// The most that a hard slice is owed for waiting.
+    pub claim: u64,
+    /// The most that a slice owes. A kernel that takes longer than this at a share of 1 is not paid
+    /// for in full.
+    pub debt: u64,
+    /// How far a slice may be ahead of the least served one; the rest is forgiven.
+    pub lead: u64,
+    /// What a slice of a lower priority gets of its waiting time, in percent.
+    pub low_floor: u64,
+    /// The most that it saves up of this.
+    pub low_saved: u64,
+}
+
+/// The values in use.
+pub const TIMING: Timing = Timing {
+    turn: 20 * MS,
+    round: 68 * MS,
+    shortest: 5 * MS,
+    longest: 500 * MS,
+    ahead: MS,
+    least_bill: MS,
+    look: 10 * MS,
+    active: 100 * MS,
+    pauses: 200 * MS,
+    silent: 10 * MS,
+    answer: 5 * MS,
+    depth: 4 * MS,
+    shallow: MS,
+    alone_depth: 64 * MS,
+    pause: 30 * MS,
+    drain: 4_000 * MS,
+    backlog: 20 * MS,
+    overlap: MS + 500 * US,
+    stall: 10 * MS,
+    saved: 100 * MS,
+    claim: 2_000 * MS,
+    debt: 60_000 * MS,
+    lead: 4_000 * MS,
+    low_floor: 2,
+    low_saved: 50 * MS,
+};
+
+impl Default for Timing {
+    fn default() -> Self {
+        TIMING
+    }
+}
+
+const _: () = assert!(TIMING.ahead < TIMING.shortest && TIMING.shortest < TIMING.turn);
+const _: () = assert!(TIMING.shallow <= TIMING.depth && TIMING.depth <= TIMING.alone_depth);
+const _: () = assert!(TIMING.backlog < TIMING.drain && TIMING.active < TIMING.pauses);
