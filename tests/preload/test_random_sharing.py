@@ -53,23 +53,20 @@ class Program:
     def run(self):
         self.start()
         for _ in range(COMMANDS):
-            if not self.processes:
-                self.start()
             choices = [self.start, self.allocate, self.allocate, self.export, self.send]
             choices += [self.import_, self.import_, self.give_back, self.give_back, self.close]
-            choices += [self.open, self.kill] if self.random.random() < 0.5 else []
+            choices += [self.open, self.kill_any] if self.random.random() < 0.5 else []
             self.random.choice(choices)()
             self.check()
-        while self.processes:
-            self.kill()
-        self.start()
-        self.check()
+        for process in [*self.processes]:
+            self.kill(process)
+            self.check()
         assert self.charged() == self.gpu.held() == 0, self.log
 
     def check(self):
         assert self.gpu.peak() <= LIMIT, self.log
         expected = sum(memory.size for memory in self.memories if memory.exists())
-        if self.charged() != expected and self.processes:
+        if self.charged() != expected:
             # Descriptors that were closed are seen by the next query.
             time.sleep(0.011)
             self.do(self.processes[0], "info")
@@ -183,8 +180,10 @@ class Program:
             self.do(owner, f"close_fd {number}")
             memory.descriptors.remove((owner, number))
 
-    def kill(self):
-        process = self.any()
+    def kill_any(self):
+        self.kill(self.any())
+
+    def kill(self, process):
         self.processes.remove(process)
         process.console.kill()
         self.log.append(f"{process.console.pid} killed")
@@ -196,11 +195,12 @@ class Program:
         self.gpu.wait_until(
             lambda _: all(it["state"] == "freed" for it in rows()["processes"] if it["pid"] == pid)
         )
-        if self.processes:
-            # Nobody reports here what the driver has freed: the grace period decides.
-            for _ in range(2):
-                self.do(self.processes[0], "info")
-                time.sleep(0.8)
+        if not self.processes:
+            self.start()
+        # Nobody reports here what the driver has freed: the grace period decides.
+        for _ in range(2):
+            self.do(self.processes[0], "info")
+            time.sleep(0.8)
 
 
 @pytest.mark.tier("fast", "ci")

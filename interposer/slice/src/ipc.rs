@@ -110,21 +110,19 @@ pub fn open(
     let Some(limited) = limited() else { return check(call()) };
     let id = id_of(handle);
     let is_listed = shared::import(limited, id);
-    if let Err(error) = check(call()) {
+    let close_again = || {
         if is_listed {
             shared::close(limited, id);
         }
-        return Err(error);
-    }
+    };
+    check(call()).inspect_err(|_| close_again())?;
     let pointer = pointer();
     let again = |imported: &mut Shared| {
         imported.times += 1;
         Then::Keep
     };
     if SHARED.change(pointer, again).is_some() {
-        if is_listed {
-            shared::close(limited, id);
-        }
+        close_again();
         return Ok(());
     }
     let Some((current_device, context)) = context::current() else { return Ok(()) };

@@ -235,10 +235,9 @@ impl MappedKind {
         let Some(card) = cards::of_device(limited, object.device) else { return Ok(()) };
         if object.id != 0 {
             descriptor::mark(descriptor, object.id);
-            return Ok(());
         }
-        if object.is_imported {
-            // Its size is not known. Each importer is charged.
+        // If the size of imported memory is not known, each importer is charged.
+        if object.id != 0 || object.is_imported {
             return Ok(());
         }
         let key = descriptor::new_key().ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;

@@ -179,31 +179,23 @@ pub(crate) const VACANT: u32 = 0;
 /// `Shared::state` of an entry with memory.
 pub(crate) const READY: u32 = 1;
 
-/// What a shared allocation is charged: `times:28 | card:4 | units:32`. The entry was filled `times`
-/// times, so that a reader notices that it was filled again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedCharge(pub u64);
+/// What a shared allocation is charged, as a word: `times:28 | card:4 | units:32`.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedCharge {
+    /// How often the entry was filled, so that a reader notices that it was filled again.
+    pub times: u64,
+    pub card: usize,
+    pub units: u64,
+}
 
 impl SharedCharge {
-    pub const fn times(self) -> u64 {
-        self.0 >> 36
+    pub const fn of(word: u64) -> Self {
+        let card = (word >> 32) as usize % CARDS;
+        Self { times: word >> 36, card, units: word & MAX_COMMITTED }
     }
 
-    pub const fn card(self) -> usize {
-        (self.0 >> 32) as usize & (CARDS - 1)
-    }
-
-    pub const fn units(self) -> u64 {
-        self.0 & MAX_COMMITTED
-    }
-
-    pub const fn none(self) -> Self {
-        Self(self.0 & !MAX_COMMITTED)
-    }
-
-    /// The charge when the entry is filled again.
-    pub const fn again(self, card: usize, units: u64) -> Self {
-        Self((self.times() + 1) << 36 | (card as u64) << 32 | units)
+    pub const fn word(self) -> u64 {
+        self.times << 36 | (self.card as u64) << 32 | self.units
     }
 }
 

@@ -25,7 +25,7 @@
 
 use crate::account::{Account, Dead, Departed};
 use crate::identity::ProcessIdentity;
-use crate::layout::{CARDS, FREE, Record, SHARED, SLOTS, TAKEN, UNIT, Word};
+use crate::layout::{CARDS, FREE, KEPT_NEWLY, Record, SHARED, SLOTS, TAKEN, UNIT, Word};
 use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
@@ -66,7 +66,7 @@ impl Account {
         let dead = self.find_dead(|_| true);
         let reaped = (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_locked(slot)).sum();
         // Only a member changes entries of living processes: others see when it dies.
-        if self.may_be_kept()
+        if self.any_kept() != 0
             && let Ok(Some(member)) = self.claim_free_slot()
         {
             member.release_closed(SHARED);
@@ -92,8 +92,8 @@ impl Account {
         let mut dead = [false; SLOTS];
         let Ok(probe) = Probe::open(&self.file) else { return dead };
         for (slot, record) in self.layout().records.iter().enumerate() {
-            dead[slot] = wanted(slot)
-                && record.state.load(Ordering::Acquire) != FREE
+            dead[slot] = record.state.load(Ordering::Acquire) != FREE
+                && wanted(slot)
                 && !probe.is_held(slot);
         }
         dead
@@ -126,7 +126,7 @@ impl Account {
         let dropped = self.lower_words(slot, Word::without_tentative);
         at(Step::TentativeDropped);
         let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0)
-            && !self.holders().contains(slot);
+            && !self.is_holder(slot);
         if !holds_nothing && !self.driver_has_freed(slot, record) {
             return dropped;
         }
@@ -262,7 +262,7 @@ impl Member<'_> {
     pub fn reap_dead(&self) -> u64 {
         let account = self.account();
         let is_due = account.probe_is_due();
-        if is_due || account.may_be_kept_newly() { self.look(is_due) } else { 0 }
+        if is_due || account.any_kept() == KEPT_NEWLY { self.look(is_due) } else { 0 }
     }
 
     /// Looks for closed descriptors, and first for dead processes if that `is_due`.
@@ -283,8 +283,7 @@ impl Member<'_> {
         let words = self.account().words(card);
         let holds = |slot: usize| words.get(slot).map_or(0, |word| word.load(Ordering::SeqCst));
         let account = self.account();
-        let holders = account.holders();
-        let dead = account.find_dead(|slot| holds(slot) != 0 || holders.contains(slot));
+        let dead = account.find_dead(|slot| holds(slot) != 0 || account.is_holder(slot));
         for slot in (0..SLOTS).filter(|slot| dead[*slot]) {
             self.reap(slot);
         }

@@ -26,8 +26,8 @@
 use crate::account::Account;
 use crate::descriptor::{self, Mark};
 use crate::layout::{
-    CARDS, KEPT, KEPT_NEWLY, NOBODY, PATH, READY, Record, SHARED, SLOTS, Shared, SharedCharge,
-    UNIT, VACANT,
+    CARDS, KEPT, KEPT_NEWLY, NOBODY, READY, Record, SHARED, SLOTS, Shared, SharedCharge, UNIT,
+    VACANT,
 };
 use crate::member::Member;
 use hami_limits::Format;
@@ -46,16 +46,6 @@ pub(crate) const fn is_of_descriptor(key: u64) -> bool {
 pub(crate) struct SharedSum {
     pub units: u64,
     times: u64,
-}
-
-/// A set of slots.
-#[derive(Default)]
-pub(crate) struct Slots([u64; SLOTS / 64]);
-
-impl Slots {
-    pub fn contains(&self, slot: usize) -> bool {
-        self.0[slot / 64] & bit(slot) != 0
-    }
 }
 
 /// The bit of a slot in its word.
@@ -106,7 +96,7 @@ impl Account {
     }
 
     fn shared_charge(&self, index: usize) -> SharedCharge {
-        SharedCharge(self.layout().shared.charges[index].load(SeqCst))
+        SharedCharge::of(self.layout().shared.charges[index].load(SeqCst))
     }
 
     /// The units of a card that processes share. A caller that reads the words too reads them first.
@@ -123,10 +113,10 @@ impl Account {
         let high = self.layout().header.shared_high.load(SeqCst) as usize;
         let mut sum = SharedSum { units: 0, times: 0 };
         for charge in self.layout().shared.charges.iter().take(high) {
-            let charge = SharedCharge(charge.load(SeqCst));
-            sum.times += charge.times();
-            if charge.card() == card {
-                sum.units += charge.units();
+            let charge = SharedCharge::of(charge.load(SeqCst));
+            sum.times += charge.times;
+            if charge.card == card {
+                sum.units += charge.units;
             }
         }
         sum
@@ -142,7 +132,7 @@ impl Account {
         while !entry.has_holders() && entry.change_state(READY, Shared::changed_by(slot)) {
             let is_held = entry.has_holders();
             if !is_held && is_closed() {
-                let units = self.shared_charge(index).units();
+                let units = self.shared_charge(index).units;
                 self.empty_shared((index, entry));
                 return units;
             }
@@ -158,7 +148,8 @@ impl Account {
     /// Makes an entry free. Its state names the caller.
     fn empty_shared(&self, (index, entry): (usize, &Shared)) {
         let table = &self.layout().shared;
-        table.charges[index].store(self.shared_charge(index).none().0, SeqCst);
+        table.charges[index]
+            .store(SharedCharge { units: 0, ..self.shared_charge(index) }.word(), SeqCst);
         table.keys[index].store(0, SeqCst);
         entry.state.store(VACANT, SeqCst);
     }
@@ -197,29 +188,20 @@ impl Account {
         released
     }
 
-    /// The slots of the processes that hold shared memory.
-    pub(crate) fn holders(&self) -> Slots {
-        let mut all = Slots::default();
-        for (_, entry) in self.shared_entries() {
-            all.0.iter_mut().zip(&entry.holders).for_each(|(all, bits)| *all |= bits.load(SeqCst));
-        }
-        all
+    /// Whether the process in a slot holds shared memory.
+    pub(crate) fn is_holder(&self, slot: usize) -> bool {
+        self.shared_entries().any(|(_, entry)| entry.is_held_by(slot))
     }
 
     /// The units of a card that only dead processes hold.
     pub(crate) fn shared_by_the_dead(&self, card: usize, dead: &[bool; SLOTS]) -> u64 {
-        let mut of_the_dead = Slots::default();
-        (0..SLOTS)
-            .filter(|slot| dead[*slot])
-            .for_each(|slot| of_the_dead.0[slot / 64] |= bit(slot));
         let is_of_the_dead = |(index, entry): &(usize, &Shared)| {
-            let mut bits = entry.holders.iter().zip(of_the_dead.0);
-            self.shared_charge(*index).card() == card
+            self.shared_charge(*index).card == card
                 && entry.has_holders()
-                && bits.all(|(bits, dead)| bits.load(SeqCst) & !dead == 0)
+                && (0..SLOTS).all(|slot| dead[slot] || !entry.is_held_by(slot))
         };
         let entries = self.shared_entries().filter(is_of_the_dead);
-        entries.map(|(index, _)| self.shared_charge(index).units()).sum()
+        entries.map(|(index, _)| self.shared_charge(index).units).sum()
     }
 
     /// The units of a card that NVML counts for the process in a slot: for the exporter, while it has
@@ -229,33 +211,18 @@ impl Account {
             let exporter = entry.exporter.load(SeqCst) as usize;
             let is_alive = |record: &Record| record.dead_since.load(SeqCst) == 0;
             entry.is_held_by(slot)
-                && self.shared_charge(*index).card() == card
+                && self.shared_charge(*index).card == card
                 && (exporter == slot
                     || !self.layout().records.get(exporter).is_some_and(is_alive)
                     || !entry.is_held_by(exporter))
         };
-        self.shared_entries()
-            .filter(is_of)
-            .map(|(index, _)| self.shared_charge(index).units())
-            .sum()
+        self.shared_entries().filter(is_of).map(|(index, _)| self.shared_charge(index).units).sum()
     }
 
-    /// Whether descriptors may be all that keeps some memory.
+    /// Whether descriptors may be all that keeps some memory: 0, [`KEPT_NEWLY`] or [`KEPT`].
     #[inline]
-    pub(crate) fn may_be_kept(&self) -> bool {
-        self.layout().header.any_kept.load(SeqCst) != 0
-    }
-
-    /// The same, of memory that processes have left since the descriptors were looked up.
-    #[inline]
-    pub(crate) fn may_be_kept_newly(&self) -> bool {
-        self.layout().header.any_kept.load(SeqCst) == KEPT_NEWLY
-    }
-
-    fn set_descriptor_path(&self, path: &[u64; PATH]) {
-        for (word, now) in self.layout().header.descriptor_path.iter().zip(path) {
-            word.store(*now, SeqCst);
-        }
+    pub(crate) fn any_kept(&self) -> u32 {
+        self.layout().header.any_kept.load(SeqCst)
     }
 }
 
@@ -278,13 +245,15 @@ impl Member<'_> {
         let entry = &table.entries[index];
         account.layout().header.shared_high.fetch_max(index as u32 + 1, SeqCst);
         if let Some(mark) = mark {
-            account.set_descriptor_path(&mark.path);
+            let path = account.layout().header.descriptor_path.iter().zip(&mark.path);
+            path.for_each(|(word, now)| word.store(*now, SeqCst));
         }
         entry.file.store(mark.map_or(0, |mark| mark.file), SeqCst);
         entry.exporter.store(slot as u32, SeqCst);
         entry.set_holder(slot);
-        let charge = account.shared_charge(index).again(card, bytes.div_ceil(UNIT));
-        self.release(card, charge.units(), || table.charges[index].store(charge.0, SeqCst));
+        let (times, units) = (account.shared_charge(index).times + 1, bytes.div_ceil(UNIT));
+        let charge = SharedCharge { times, card, units }.word();
+        self.release(card, units, || table.charges[index].store(charge, SeqCst));
         table.keys[index].store(key, SeqCst);
         entry.state.store(READY, SeqCst);
         true
@@ -328,7 +297,7 @@ impl Member<'_> {
     pub(crate) fn release_closed(&self, most: usize) -> bool {
         let (account, slot) = (self.account(), usize::from(self.slot()));
         let header = &account.layout().header;
-        if !account.may_be_kept() {
+        if account.any_kept() == 0 {
             return false;
         }
         header.any_kept.store(0, SeqCst);

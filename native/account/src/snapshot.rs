@@ -126,33 +126,28 @@ const ENTRIES: usize = offset_of!(Layout, shared) + offset_of!(SharedTable, entr
 /// A shared allocation.
 struct Share {
     charge: SharedCharge,
-    holders: [u64; SLOTS / 64],
+    /// The slots of the processes that have it.
+    holders: Vec<usize>,
     /// The slot of the process for which it is shown.
     shown: Option<usize>,
 }
 
 impl Share {
     fn read(bytes: &[u8], index: usize) -> Self {
+        let charge = SharedCharge::of(u64_at(bytes, CHARGES + index * size_of::<u64>()));
         let at = ENTRIES + index * size_of::<Shared>();
-        let word = |word| u64_at(bytes, at + offset_of!(Shared, holders) + word * size_of::<u64>());
-        let charge = SharedCharge(u64_at(bytes, CHARGES + index * size_of::<u64>()));
-        let mut share = Self { charge, holders: std::array::from_fn(word), shown: None };
+        let bits = |slot| u64_at(bytes, at + offset_of!(Shared, holders) + slot / 64 * 8);
+        let holders: Vec<_> =
+            (0..SLOTS).filter(|slot| bits(*slot) >> (slot % 64) & 1 != 0).collect();
         let exporter = u32_at(bytes, at + offset_of!(Shared, exporter)) as usize;
-        let is_shown =
-            exporter < SLOTS && (share.is_held_by(exporter) || share.holders == [0; SLOTS / 64]);
-        let importer = (0..SLOTS).find(|slot| share.is_held_by(*slot));
-        share.shown = if is_shown { Some(exporter) } else { importer };
-        share
-    }
-
-    fn is_held_by(&self, slot: usize) -> bool {
-        self.holders[slot / 64] >> (slot % 64) & 1 != 0
+        let is_shown = exporter < SLOTS && (holders.is_empty() || holders.contains(&exporter));
+        let shown = if is_shown { Some(exporter) } else { holders.first().copied() };
+        Self { charge, holders, shown }
     }
 
     /// Whether only these processes have it.
     fn is_only_of(&self, dead: &[bool; SLOTS]) -> bool {
-        self.holders != [0; SLOTS / 64]
-            && (0..SLOTS).all(|slot| dead[slot] || !self.is_held_by(slot))
+        !self.holders.is_empty() && self.holders.iter().all(|slot| dead[*slot])
     }
 }
 
@@ -169,7 +164,7 @@ fn decode(
     let mut throttled_ns = u64s(bytes, departed + offset_of!(ComputeSums, throttled_ns));
     let mut processes = Vec::new();
     let entries = (0..shared).map(|index| Share::read(bytes, index));
-    let entries: Vec<_> = entries.filter(|share| share.charge.units() != 0).collect();
+    let entries: Vec<_> = entries.filter(|share| share.charge.units != 0).collect();
     let (now, mut awaited) = (boot_ms(), [false; SLOTS]);
     for (slot, awaited) in awaited.iter_mut().enumerate().take(slots) {
         let at = offset_of!(Layout, records) + slot * size_of::<Record>();
@@ -180,7 +175,7 @@ fn decode(
         let own = std::array::from_fn(|card| held(bytes, card, slot));
         let mut memory = own;
         for share in entries.iter().filter(|share| share.shown == Some(slot)) {
-            memory[share.charge.card()] += share.charge.units() * UNIT;
+            memory[share.charge.card] += share.charge.units * UNIT;
         }
         let driver_memory = std::array::from_fn(|card| driver_memory(bytes, card, slot));
         let (own_refusals, own_anomalies) = counters(bytes, at + offset_of!(Record, counters));
@@ -217,8 +212,8 @@ fn decode(
         }
     }
     for share in entries.iter().filter(|share| !share.is_only_of(&awaited)) {
-        let used = &mut used[share.charge.card()];
-        *used = used.saturating_add(share.charge.units() * UNIT);
+        let used = &mut used[share.charge.card];
+        *used = used.saturating_add(share.charge.units * UNIT);
     }
     let measured = u64s(bytes, offset_of!(Header, measured));
     add(&mut used, &measured);
