@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const LIMIT: u64 = 64 * MIB;
@@ -21,6 +22,12 @@ const HANDLE: u64 = 1 << 63;
 fn flags() -> &'static [AtomicU32; 8] {
     // SAFETY: zero is a value of an atomic, and atomics are made for several processes.
     unsafe { shared() }
+}
+
+/// One test at a time: a child of another one would inherit an open descriptor, and keep it.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn attach(scratch: &Scratch) -> Account {
@@ -60,6 +67,7 @@ fn wait_until_used(account: &Account, bytes: u64) {
 
 #[test]
 fn an_import_costs_nothing_while_the_owner_has_the_memory() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("import"), flags());
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
@@ -78,6 +86,7 @@ fn an_import_costs_nothing_while_the_owner_has_the_memory() {
 
 #[test]
 fn what_its_owner_frees_is_charged_until_the_last_import_is_closed() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("freed"), flags());
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
@@ -95,6 +104,7 @@ fn what_its_owner_frees_is_charged_until_the_last_import_is_closed() {
 
 #[test]
 fn what_a_dead_owner_had_is_charged_until_the_last_import_is_closed() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("dead"), flags());
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
@@ -117,6 +127,7 @@ fn what_a_dead_owner_had_is_charged_until_the_last_import_is_closed() {
 
 #[test]
 fn an_import_ends_with_its_process() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("importer"), flags());
     let owner = owner(&scratch, flags);
     let importer = Child::run(|| {
@@ -137,6 +148,7 @@ fn an_import_ends_with_its_process() {
 
 #[test]
 fn of_two_importers_the_last_one_releases_the_memory() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("two"), flags());
     let owner = owner(&scratch, flags);
     let importers = [3, 4].map(|ready| {
@@ -169,6 +181,7 @@ fn of_two_importers_the_last_one_releases_the_memory() {
 
 #[test]
 fn an_account_has_room_for_4096_exports_and_none_is_lost() {
+    let _alone = alone();
     let scratch = Scratch::new("many");
     let account = attach(&scratch);
     let member = account.join().unwrap();
@@ -188,6 +201,7 @@ fn an_account_has_room_for_4096_exports_and_none_is_lost() {
 
 #[test]
 fn a_snapshot_shows_shared_memory_once() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("snapshot"), flags());
     let owner = owner(&scratch, flags);
     let account = attach(&scratch);
@@ -209,6 +223,7 @@ fn a_snapshot_shows_shared_memory_once() {
 /// nothing stays charged; in between the account has at least what a survivor holds.
 #[test]
 fn nothing_is_lost_when_owners_and_importers_race_and_die() {
+    let _alone = alone();
     let scratch = Scratch::new("storm");
     // SAFETY: as in `flags`.
     let exported: &'static AtomicU64 = unsafe { shared() };
@@ -266,6 +281,7 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
 /// A request is refused only if it never fits. While exports move units, a sum may have them twice.
 #[test]
 fn a_request_that_fits_is_granted_while_others_export() {
+    let _alone = alone();
     let scratch = Scratch::new("moving");
     let exporters: Vec<Child> = (0..2)
         .map(|number| {
@@ -313,6 +329,7 @@ fn marked(scratch: &Scratch, key: u64) -> Marked {
 
 #[test]
 fn what_a_descriptor_keeps_is_charged_until_the_last_one_is_closed() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("descriptor"), flags());
     let key = descriptor::new_key().unwrap();
     let Marked { file, mark, .. } = marked(&scratch, key);
@@ -346,6 +363,7 @@ fn what_a_descriptor_keeps_is_charged_until_the_last_one_is_closed() {
 
 #[test]
 fn a_query_sees_that_a_descriptor_was_closed() {
+    let _alone = alone();
     let scratch = Scratch::new("query");
     let account = attach(&scratch);
     let member = account.join().unwrap();
@@ -367,6 +385,7 @@ fn a_query_sees_that_a_descriptor_was_closed() {
 
 #[test]
 fn what_a_dead_process_had_exported_is_released_from_outside() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("outside"), flags());
     let key = descriptor::new_key().unwrap();
     let exporter = Child::run(|| {
@@ -388,6 +407,7 @@ fn what_a_dead_process_had_exported_is_released_from_outside() {
 
 #[test]
 fn what_cannot_be_looked_up_is_charged_while_a_process_lives_that_had_it() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("unseen"), flags());
     let key = descriptor::new_key().unwrap();
     let exporter = Child::run(|| {
@@ -409,6 +429,7 @@ fn what_cannot_be_looked_up_is_charged_while_a_process_lives_that_had_it() {
 
 #[test]
 fn another_file_at_the_same_path_proves_nothing() {
+    let _alone = alone();
     let scratch = Scratch::new("replaced");
     let account = attach(&scratch);
     let member = account.join().unwrap();
@@ -431,6 +452,7 @@ fn another_file_at_the_same_path_proves_nothing() {
 /// does not.
 #[test]
 fn an_open_descriptor_is_seen_while_others_take_and_drop_locks() {
+    let _alone = alone();
     let scratch = Scratch::new("locks");
     let account = attach(&scratch);
     let member = account.join().unwrap();
@@ -472,6 +494,7 @@ fn an_open_descriptor_is_seen_while_others_take_and_drop_locks() {
 /// memory yet, so it is not available, and a request for it waits.
 #[test]
 fn memory_that_only_dead_processes_have_imported_comes_back() {
+    let _alone = alone();
     let (scratch, flags) = (Scratch::new("both"), flags());
     let children = [0_usize, 1].map(|number| {
         Child::run(|| {
