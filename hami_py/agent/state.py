@@ -157,7 +157,7 @@ class NodeState:
         return replace(found, assignment=changed) if found and changed else found
 
     def use(self, slot: str) -> AccountSnapshot | None:
-        """What a slot uses, a second ago at most; None = its account cannot be read."""
+        """The usage of a slot, at most a second old. None: its account cannot be read."""
         now = time.monotonic()
         if now - self._uses_since > _FRESH_S:
             self._uses, self._uses_since = {}, now

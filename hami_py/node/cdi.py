@@ -214,7 +214,7 @@ class ContainerDevices:
 
 
 def _merged(*some: Edits | None) -> dict[str, Any]:
-    """Edits together. One that several have is there once, where the last one has it."""
+    """Several edits as one. A value that several of them have is kept once, at its last place."""
     merged: dict[str, Any] = {}
     for key, value in (item for edits in some for item in (edits or {}).items()):
         if isinstance(value, list):

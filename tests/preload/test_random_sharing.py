@@ -67,7 +67,7 @@ class Program:
         assert self.gpu.peak() <= LIMIT, self.log
         expected = sum(memory.size for memory in self.memories if memory.exists())
         if self.charged() != expected:
-            # Descriptors that were closed are seen by the next query.
+            # A query looks for closed descriptors, once in 10 ms at most.
             time.sleep(0.011)
             self.do(self.processes[0], "info")
         assert self.charged() == expected, self.log

@@ -17,7 +17,7 @@ use crate::limited::Limited;
 use crate::table::{Entry, Full, Table, Then};
 use crate::{cards, charging, green, shared};
 
-/// What this process has exported and imported.
+/// The memory that this process has exported or imported.
 static SHARED: Table<Shared> = Table::new();
 
 /// Memory that this process has exported, or that it has imported.

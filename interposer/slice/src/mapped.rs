@@ -11,8 +11,8 @@
 //! (`native/account/src/descriptor.rs`). If the account does not list it, because its owner is not in
 //! this slice, the importer is charged when it maps it.
 //!
-//! What a call may take is counted before the driver is called, and what it gives back is counted down
-//! afterwards. Once the driver has freed memory, another thread may get the same handle or address for
+//! The memory that a call may take is counted before the driver is called. The memory that it gives
+//! back is counted down afterwards. Once the driver has freed memory, another thread may get the same handle or address for
 //! new memory. So objects and mappings have serial numbers: a call ends what is older than itself.
 
 use std::os::fd::RawFd;

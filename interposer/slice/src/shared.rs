@@ -19,7 +19,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 struct Held {
     /// The number by which the account lists the memory.
     key: u64,
-    /// What is charged where the account of a layer had no room for it.
+    /// The bytes that are charged in layers whose accounts had no room for an entry.
     bytes: u64,
     times: u32,
     device: CUdevice,

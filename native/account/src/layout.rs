@@ -63,7 +63,7 @@ pub(crate) struct Header {
     pub descriptor_path: [AtomicU64; PATH],
 }
 
-/// What is known of deaths. Times are milliseconds since boot.
+/// Times for finding deaths, in milliseconds since boot.
 #[repr(C)]
 pub(crate) struct Deaths {
     /// When all locks were last probed.
@@ -179,7 +179,7 @@ pub(crate) const VACANT: u32 = 0;
 /// `Shared::state` of an entry with memory.
 pub(crate) const READY: u32 = 1;
 
-/// What a shared allocation is charged, as a word: `times:28 | card:4 | units:32`.
+/// The charge of a shared allocation, as a word: `times:28 | card:4 | units:32`.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedCharge {
     /// How often the entry was filled, so that a reader notices that it was filled again.

@@ -41,7 +41,7 @@ pub(crate) const fn is_of_descriptor(key: u64) -> bool {
     key >> 63 == 0
 }
 
-/// What all entries charge, at one instant if two in a row are equal.
+/// The sum of the charges of all entries. Two equal sums in a row are the sum at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SharedSum {
     pub units: u64,

@@ -56,9 +56,10 @@ mod choose;
 mod ledger;
 mod party;
 mod slice;
-mod view;
 
-pub use view::{Decision, GrantUpdate, ProcessView, Report, SliceCardView, SliceView, State, View};
+pub use crate::turns::{
+    Decision, GrantUpdate, ProcessView, Report, SliceCardView, SliceView, State, View,
+};
 
 use std::collections::BTreeMap;
 use std::mem::take;

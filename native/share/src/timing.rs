@@ -83,7 +83,7 @@ pub struct Timing {
     pub debt: u64,
     /// How far a slice may be ahead of the least served one; the rest is forgiven.
     pub lead: u64,
-    /// What a slice of a lower priority gets of its waiting time, in percent.
+    /// The part of its waiting time that a slice of a lower priority gets, in percent.
     pub low_floor: u64,
     /// The most that it saves up of this.
     pub low_saved: u64,

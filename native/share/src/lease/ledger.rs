@@ -18,7 +18,7 @@ pub(super) struct Ledger {
     pub weight: u64,
     /// Reserved time over weight, in ns of a whole card. The slice with the least is next.
     pub served: u64,
-    /// What a slice of a low priority saved up while it waited for others, in ns.
+    /// The time that a slice of a low priority has saved up while it waited for others, in ns.
     pub low_credit: i64,
     /// Whether the slice wanted the card, and might have it, at the last step.
     queued: bool,

@@ -19,7 +19,7 @@ pub enum Permission {
     None,
 }
 
-/// What a grant permits the process in a slot.
+/// The permission that a grant gives to the process in a slot.
 pub fn permission(grant: &Grant, slot: u16, regime: Regime) -> Permission {
     let share = (1..100).contains(&regime.share).then_some(regime.share);
     let is_holder = grant.holder == Holder::All || grant.holder == Holder::Slot(slot);

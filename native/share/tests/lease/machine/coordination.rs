@@ -1,4 +1,4 @@
-//! What passes between the processes and the coordinator: reports, wake-ups and grants.
+//! The reports, wake-ups and grants between the processes and the coordinator.
 
 use hami_share::lease::{ProcessView, Report, SliceCardView, SliceView, State, View};
 use hami_share::{Holder, Kind};
