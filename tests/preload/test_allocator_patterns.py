@@ -13,7 +13,14 @@ from random import Random
 import pytest
 
 from support.console import OUT_OF_MEMORY, SUCCESS
-from support.memory_use import accounted, agreed, held, see_closed_descriptors, wait_for_use
+from support.memory_use import (
+    accounted,
+    agreed,
+    held,
+    held_peak,
+    see_closed_descriptors,
+    wait_for_use,
+)
 from support.running import Started
 from support.slices import GIB, MIB
 from support.traces import value
@@ -430,10 +437,6 @@ def launch(script, graph):
     result = script(f"launch cuGraphLaunch e{graph} s")
     script.do("sync s")
     return result
-
-
-def held_peak(gpu):
-    return gpu.ledger()["cards"][0]["held"]["peak"]
 
 
 def test_captured_graphs_share_their_pool_and_return_it(gpu, start):

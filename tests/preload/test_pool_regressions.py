@@ -62,7 +62,7 @@ def test_odd_sizes_add_up(gpu, start):
 
 
 def test_a_small_request_is_not_refused_for_a_large_one(gpu, run_limited):
-    assert run_limited(gpu, 80 * MIB, "pool_neighbours").lines == ["refused 0"]
+    assert run_limited(gpu, 96 * MIB, "pool_neighbours").lines == ["refused 0"]
 
 
 @pytest.mark.parametrize("kind", ["async b 40M -", "alloc b 40M", "managed b 40M 1"])

@@ -38,6 +38,11 @@ def held(gpu: StubServer, card: int = 0) -> dict[int, int]:
     return total
 
 
+def held_peak(gpu: StubServer, card: int = 0) -> int:
+    """The most bytes of a card that programs ever held, unused pool memory included."""
+    return int(gpu.ledger()["cards"][card]["held"]["peak"])
+
+
 def see_closed_descriptors(script: Console, card: int = 0) -> None:
     """Make the library look which descriptors are closed. It does at most every 10 ms."""
     time.sleep(0.02)

@@ -132,6 +132,10 @@ impl pools::Request for Allocate {
         // The driver allocates without a current context, but frees only with one.
         in_context_of(self.stream, free) == Some(CUDA_SUCCESS)
     }
+
+    fn wait(&self) {
+        self.form.wait(self.stream);
+    }
 }
 
 fn allocate(

@@ -116,10 +116,7 @@ impl Pool {
             self.epoch = self.epoch.wrapping_add(1).max(1);
             self.resident = 0;
         }
-        let bytes = reserved + self.growth;
-        if !self.charge.set(limited, card, bytes) {
-            self.charge.force(limited, card, bytes);
-        }
+        self.charge.set_taken(limited, card, reserved + self.growth);
     }
 }
 
@@ -355,18 +352,18 @@ fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> O
         // Until other launches are settled, what they take may be counted twice.
         if pool.growth > 0 && Instant::now() < until {
             let bytes = bytes + pool.growth + growth;
-            if !pool.charge.covers(bytes) && !pool.charge.set(limited, card, bytes) {
+            if bytes > pool.charge.bytes && !pool.charge.set(limited, card, bytes) {
                 drop(pool);
                 thread::sleep(Duration::from_micros(50));
                 continue;
             }
         }
         let mut charge = pool.charge;
-        let wanted = || {
+        let wanted = |_| {
             let bytes = reserved.reserved().unwrap_or(0);
             bytes + pool.growth + pool.growth_for(need, bytes)
         };
-        let make_room = |card: &Card| {
+        let make_room = |card: &Card, _| {
             pools::trim_idle(limited, card);
             // The driver does not take memory from a graph that runs. The launch would wait for it.
             wait();
@@ -424,7 +421,7 @@ pub fn device_reset(limited: &Limited, device: CUdevice) {
 pub(crate) fn trim_if_idle(limited: &Limited, card: &Card) {
     let Some(pool) = pool_of(card.device) else { return };
     let Ok(mut pool) = pool.try_lock() else { return };
-    if !pool.charge.is_none() {
+    if pool.charge.bytes > 0 {
         Reserved(card.device).trim();
         pool.follow(limited, card);
     }

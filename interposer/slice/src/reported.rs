@@ -1,7 +1,7 @@
 //! Memory whose size only the driver tells: what it takes for a call is known after the call.
 //!
-//! So the charge is raised before a call to what the program will then have requested, and set
-//! afterwards to what the driver reports.
+//! So the charge is raised before a call to the most that it may then have, and set afterwards to
+//! what the driver reports.
 
 use driver_sys::cuda::CUDA_ERROR_OUT_OF_MEMORY;
 use vgpu_driver::real::Outcome;
@@ -16,76 +16,69 @@ pub(crate) trait Reported {
     fn trim(&self);
 }
 
-/// The bytes that are charged for it, in whole units of the account, which rounds every charge up.
+/// What is charged for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Charge(u64);
+pub(crate) struct Charge {
+    /// In whole units of the account, which rounds every charge up.
+    pub bytes: u64,
+    /// Bytes at the end of the newest chunk that no request has had yet.
+    pub spare: u64,
+}
 
 impl Charge {
-    pub const NONE: Self = Self(0);
+    pub const NONE: Self = Self { bytes: 0, spare: 0 };
 
-    pub fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether it is enough for this many bytes.
-    pub fn covers(self, bytes: u64) -> bool {
-        bytes <= self.0
-    }
-
-    /// Raises the charge to `wanted`. If that is refused, unused memory is returned to the card
-    /// first, also of others by `make_room`; this may also lower `wanted`.
+    /// Raises the charge to what is `wanted` beside a charge. If that is refused, unused memory is
+    /// returned to the card first, also of others by `make_room`; this may also lower `wanted`.
     pub fn raise(
         &mut self,
         of: &impl Reported,
         limited: &'static Limited,
         card: &Card,
-        wanted: impl Fn() -> u64,
-        make_room: impl FnOnce(&Card),
+        wanted: impl Fn(u64) -> u64,
+        make_room: impl FnOnce(&Card, u64),
     ) -> Outcome {
-        let target = whole_units(wanted());
-        if target <= self.0 {
+        if self.set(limited, card, wanted(self.bytes).max(self.bytes)) {
             return Ok(());
         }
-        if limited.try_charge(card, target - self.0) {
-            self.0 = target;
-            return Ok(());
-        }
+        make_room(card, self.bytes);
         self.shrink(of, limited, card);
-        make_room(card);
-        let target = whole_units(wanted());
-        if target > self.0 {
-            if !limited.charge(card, target - self.0) {
+        let target = whole_units(wanted(self.bytes));
+        if target > self.bytes {
+            if !limited.charge(card, target - self.bytes) {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }
-            self.0 = target;
+            self.bytes = target;
         }
         Ok(())
     }
 
-    /// Sets the charge to what the memory has of its card. Returns false if that is more than can be
-    /// charged; the charge is then unchanged.
+    /// Sets the charge to what the memory has of its card. Returns false if that is over the limit.
     pub fn follow(&mut self, of: &impl Reported, limited: &Limited, card: &Card) -> bool {
-        of.reserved().is_none_or(|reserved| self.set(limited, card, reserved))
+        of.reserved().is_none_or(|reserved| self.set_taken(limited, card, reserved))
+    }
+
+    /// As [`Self::set`], but the driver has taken the memory already: it is charged in any case.
+    pub fn set_taken(&mut self, limited: &Limited, card: &Card, bytes: u64) -> bool {
+        let is_within = self.set(limited, card, bytes);
+        let target = whole_units(bytes);
+        if !is_within && limited.force_charge(card, target - self.bytes) {
+            self.bytes = target;
+        }
+        is_within
     }
 
     /// Sets the charge. Returns false if it cannot be raised.
     pub fn set(&mut self, limited: &Limited, card: &Card, bytes: u64) -> bool {
         let target = whole_units(bytes);
-        if target < self.0 {
-            limited.uncharge(card, self.0 - target);
-        } else if target > self.0 && !limited.try_charge(card, target - self.0) {
+        if target < self.bytes {
+            limited.uncharge(card, self.bytes - target);
+            self.spare = 0;
+        } else if target > self.bytes && !limited.try_charge(card, target - self.bytes) {
             return false;
         }
-        self.0 = target;
+        self.bytes = target;
         true
-    }
-
-    /// Sets the charge, whatever the limit is: the driver has taken the memory already.
-    pub fn force(&mut self, limited: &Limited, card: &Card, bytes: u64) {
-        let target = whole_units(bytes);
-        if target > self.0 && limited.force_charge(card, target - self.0) {
-            self.0 = target;
-        }
     }
 
     /// Returns unused memory to the card.

@@ -1,6 +1,6 @@
 // build: -lcuda -pthread
-/* A pool has 24 MiB left. One thread requests 20 MiB more than fit in one piece, which is always refused;
- * the other requests 4 MiB, which fit. Prints how often the second was refused. */
+/* The slice has 32 MiB left beside a pool. One thread requests 40 MiB, which is always refused; the other
+ * requests 4 MiB, for which the pool may grow by 32 MiB. Prints how often the second was refused. */
 #include <pthread.h>
 #include "cuda.h"
 #include "trace.h"
@@ -13,7 +13,7 @@ static void *ask_for_much(void *unused)
     CUdeviceptr much;
     MUST(cuCtxSetCurrent(context));
     while (!done)
-        if (cuMemAllocAsync(&much, 20 * MiB, NULL) == CUDA_SUCCESS)
+        if (cuMemAllocAsync(&much, 40 * MiB, NULL) == CUDA_SUCCESS)
             MUST(cuMemFreeAsync(much, NULL));
     return unused;
 }

@@ -3,9 +3,8 @@
 //! A pool takes memory from the card in chunks whose size only the driver knows, and keeps freed
 //! memory until a synchronisation or a trim. Other processes of the slice cannot have that memory,
 //! so the charge follows what the driver reports as reserved. Before an allocation, the charge is
-//! raised to what the program will then have requested. Afterwards it is raised to what the pool
-//! has taken; if that is over the limit, the allocation is undone. After every call that can return
-//! memory to the card, the driver is asked again.
+//! raised by the most that the pool can grow by. Afterwards it is set to what the pool has. After
+//! every call that can return memory to the card, the driver is asked again.
 //!
 //! This file has the table of pools; [`pool`] is one pool.
 

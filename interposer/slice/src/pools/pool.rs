@@ -73,7 +73,7 @@ impl State {
 
     /// Whether the program has destroyed the pool and it is empty.
     fn has_ended(&self) -> bool {
-        self.origin == Origin::Destroyed && self.live == 0 && self.charge.is_none()
+        self.origin == Origin::Destroyed && self.live == 0 && self.charge.bytes == 0
     }
 }
 
@@ -86,7 +86,16 @@ pub trait Request {
     fn pointer(&self) -> u64;
     /// Frees the memory as if it had been refused. Returns whether the driver freed it.
     fn undo(&self) -> bool;
+    /// Waits until the stream has done its work, or until that takes too long.
+    fn wait(&self);
 }
+
+/// A pool grows by this, measured on an H200 ...
+const CHUNK: u64 = 32 << 20;
+/// ... and by multiples of this for larger requests.
+const GRAIN: u64 = 2 << 20;
+/// Allocations begin at multiples of this.
+const ALIGNMENT: u64 = 512;
 
 impl Reported for Pool {
     fn reserved(&self) -> Option<u64> {
@@ -166,8 +175,27 @@ impl Pool {
         if state.origin == Origin::Destroyed {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let requested = state.live.saturating_add(bytes);
-        state.charge.raise(self, limited, card, || requested, &make_room)?;
+        let live = state.live;
+        let taken = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        // Only the driver knows which freed memory the request can have, so none of it counts.
+        let growth = if taken <= state.charge.spare {
+            0
+        } else {
+            bytes.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX).max(CHUNK)
+        };
+        let make_room = |card: &Card, charged: u64| {
+            make_room(card);
+            self.trim();
+            // What the program has freed returns to the card when the stream has done its work.
+            let reserved = self.reserved().unwrap_or(charged);
+            let left = limited.left(card) + charged.saturating_sub(reserved);
+            if left < growth && growth <= left + reserved.saturating_sub(live) {
+                request.wait();
+            }
+        };
+        let wanted = |charged: u64| charged.saturating_add(growth);
+        state.charge.raise(self, limited, card, wanted, make_room)?;
+        let (before, spare) = (state.charge.bytes - growth, state.charge.spare);
         ANY_CHARGED.store(true, Ordering::Relaxed);
         if let Err(error) = check(request.allocate(self.handle())) {
             state.charge.follow(self, limited, card);
@@ -176,18 +204,16 @@ impl Pool {
         let pointer = request.pointer();
         state.live += bytes;
         if !state.charge.follow(self, limited, card) {
-            let wanted = || self.reserved().unwrap_or(requested);
-            if let Err(refused) = state.charge.raise(self, limited, card, wanted, &make_room) {
-                // Not in the stream's order: while the stream is busy, one chunk after another
-                // would exceed the limit. The program has not used the pointer, so there is no need
-                // to wait.
-                if request.undo() {
-                    state.live -= bytes;
-                }
-                state.charge.shrink(self, limited, card);
-                return Err(refused);
+            // A driver with larger chunks. Not in the stream's order: while the stream is busy, one
+            // chunk after another would exceed the limit.
+            if request.undo() {
+                state.live -= bytes;
             }
+            state.charge.shrink(self, limited, card);
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
+        let grown = state.charge.bytes.saturating_sub(before);
+        state.charge.spare = if grown > 0 { grown } else { spare }.saturating_sub(taken);
         Ok(Allocation::new(pointer, bytes, self.owner(), self.device()))
     }
 
@@ -228,7 +254,7 @@ impl Pool {
         let Some(card) = self.card(limited) else { return };
         match state.origin {
             Origin::Destroyed => state.charge.shrink(self, limited, card),
-            _ if state.charge.is_none() => {}
+            _ if state.charge.bytes == 0 => {}
             _ => {
                 state.charge.follow(self, limited, card);
             }
