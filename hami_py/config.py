@@ -22,6 +22,7 @@ __all__ = [
     "LIBRARY_NAME",
     "LIMITS",
     "NODE_RUNTIME",
+    "PACKAGED_LIBRARY",
     "TASK_PRIORITY",
     "UTILIZATION_POLICY",
     "VISIBLE_DEVICES",
@@ -56,7 +57,7 @@ INSIDE = Path("/usr/local/hami")
 NODE_RUNTIME = Path("/run/hami")
 """The runtime directory of the node agent, on a node that has one."""
 
-_PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
+PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,8 @@ class Settings:
     """The directory of the user's slices: ``$XDG_RUNTIME_DIR/hami`` if that is an absolute path to
     a directory of this user, else ``/tmp/hami-<uid>``. Both are local and empty after a reboot."""
 
-    library: Path = _PACKAGED_LIBRARY
+    library: Path = PACKAGED_LIBRARY
     """The preload library, ``HAMI_LIBRARY``. Default: the one in this package."""
-
-    slices: tuple[Path, ...] = ()
-    """The slices of this process, outermost first: ``HAMI_SLICE``, separated by colons."""
 
     visible_devices: str | None = None
     """``CUDA_VISIBLE_DEVICES``, unparsed; None = not set, every card is visible."""
@@ -112,8 +110,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     runtime_directory = _runtime_directory(variables.get("XDG_RUNTIME_DIR"))
     return Settings(
         runtime_directory=runtime_directory,
-        library=Path(library).absolute() if library else _PACKAGED_LIBRARY,
-        slices=tuple(Path(part) for part in variables.get(HAMI_SLICE, "").split(":") if part),
+        library=Path(library).absolute() if library else PACKAGED_LIBRARY,
         visible_devices=variables.get(VISIBLE_DEVICES),
         device_order=variables.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
         hami_limits={name: value for name, value in variables.items() if name in _HAMI_VARIABLES},

@@ -104,11 +104,8 @@ def preload(artifacts: Artifacts) -> Callable[[StubServer, Path | str], dict[str
     """`preload(gpu, slice)` is the environment of a program that runs in that slice."""
 
     def environment(server: StubServer, slice_path: Path | str) -> dict[str, str]:
-        return {
-            **server.env,
-            "LD_PRELOAD": str(artifacts.library),
-            "HAMI_SLICE": str(slice_path),
-        }
+        layers = str(slice_path).split(":")
+        return {**server.env, **slices.environment(artifacts.library, *layers)}
 
     return environment
 

@@ -17,6 +17,7 @@ from hami_py.slices import (
     end_like,
     joined,
     prepared,
+    require_checkable,
     run_in_foreground,
 )
 
@@ -101,6 +102,8 @@ def run(
             check_name(name)
         if gang is not None:
             check_name(gang, "gang")
+        if strict:
+            require_checkable(command[0])
         settings = config.read()
         if join is None:
             ready = prepared(

@@ -4,6 +4,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 
 | module | contains |
 |---|---|
+| ``beside`` | how a slice is found: by the path of the library |
 | ``runtime``, ``record``, ``hold`` | the runtime directory; ``slice.json``; a slice's directory |
 | ``layers``, ``watch`` | reading limits and usage; the events of a slice |
 | ``processes``, ``bypass`` | which processes are in a slice; which of them no limit holds for |
@@ -17,7 +18,8 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``handle`` | ``Slice``, the object of the Python API |
 """
 
-from hami_py.slices.bypass import BypassWatcher
+from hami_py.slices.beside import own_slices
+from hami_py.slices.bypass import BypassWatcher, require_checkable
 from hami_py.slices.coordinator import CoordinatorSupervisor, Running, last_error, running
 from hami_py.slices.current import cards, limits, shown, usage
 from hami_py.slices.foreground import die_of, end_like, run_in_foreground
@@ -59,10 +61,12 @@ __all__ = [
     "list_slices",
     "open_named",
     "open_new",
+    "own_slices",
     "plan_new",
     "prepared",
     "remove",
     "remove_stale",
+    "require_checkable",
     "require_glibc",
     "require_library",
     "resize_named",

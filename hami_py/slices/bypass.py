@@ -18,19 +18,22 @@ two checks is not found.
 
 import os
 import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISGID, S_ISUID
 
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME
+from hami_py.config import LD_PRELOAD, LIBRARY_NAME
 from hami_py.errors import NotLimited
 from hami_py.slices import elf
 from hami_py.slices.processes import (
     command_of,
     lock_holders,
     mappings,
+    named_in,
     read_stat,
     value_of,
 )
@@ -86,6 +89,31 @@ def find(pid: int, library: Path) -> Bypass | None:
         return None
     why, fix = _cause(pid, library)
     return Bypass(pid, command_of(pid), why, fix)
+
+
+def require_checkable(program: str) -> None:
+    """Check that a program keeps our rights.
+
+    The loader ignores ``LD_PRELOAD`` in a program that gets other rights by its file, such as
+    ``sudo``. Such a process cannot be examined either.
+
+    Raises:
+        NotLimited: it does not.
+    """
+    found = shutil.which(program)
+    if found is None:
+        # Starting it fails.
+        return
+    path = Path(found)
+    status = path.stat()
+    changes = (status.st_mode & S_ISUID and status.st_uid != os.geteuid()) or (
+        status.st_mode & S_ISGID and status.st_gid != os.getegid()
+    )
+    with suppress(OSError):
+        changes = changes or (os.geteuid() and os.getxattr(path, "security.capability"))
+    if changes:
+        why = "it runs with other rights, so the loader ignores the library (--strict)"
+        raise NotLimited(found, why, "start `hami run` with these rights, like `sudo hami run`")
 
 
 def reason(pid: int, library: Path) -> str | None:
@@ -195,7 +223,7 @@ class BypassWatcher:
             return False
         if variables == [b""]:
             return None
-        return str(self._directory) in value_of(variables, HAMI_SLICE).split(":")
+        return str(self._directory) in named_in(variables)
 
     def _is_of_another_holder(self, pid: int) -> bool:
         """Whether another ``hami run`` or Python program has started it in the same slice."""
@@ -268,11 +296,14 @@ def _cause(pid: int, library: Path) -> tuple[str, str]:
     preloaded = value_of(variables, LD_PRELOAD).replace(":", " ").split()
     named = [entry for entry in preloaded if Path(entry).name in (library.name, LIBRARY_NAME)]
     if not named:
-        fix = "start it with the LD_PRELOAD and HAMI_SLICE of its slice"
+        fix = "keep LD_PRELOAD in its environment, or start it with `hami run --join` and the slice"
         return f"{LD_PRELOAD} does not name the library in its environment", fix
-    # As the process sees the path.
-    why = why_not_loadable(Path(f"/proc/{pid}/root{named[0]}"))
+    # As the process sees the path; a slice has a link to the file.
+    path = named[0]
+    with suppress(OSError):
+        path = str(Path(f"/proc/{pid}/root{path}").readlink())
+    why = why_not_loadable(Path(f"/proc/{pid}/root{path}"))
     if why is not None:
         fix = "make this file visible, readable and executable where the program runs"
-        return f"{named[0]}: {why} for this process", fix
+        return f"{path}: {why} for this process", fix
     return f"its loader ignored {named[0]}", f"run `hami doctor -- {shlex.quote(program)}`"

@@ -13,16 +13,16 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py import coordinator
 from hami_py._native import LimitsPage
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, Settings
+from hami_py.config import LIMITS, Settings
 from hami_py.coordinator import LOCK, LOG
 from hami_py.errors import DamagedFile, StateError
+from hami_py.slices.beside import without_slice
 from hami_py.slices.layers import limit_of
 from hami_py.slices.processes import command_of, interpreter
 from hami_py.version import VERSION
@@ -172,7 +172,8 @@ def start(settings: Settings) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         # Isolated from the user's Python settings and packages: all it needs is beside it.
         [python, "-I", "-S", str(PROGRAM), "--detach", str(settings.runtime_directory)],
-        env=_environment(settings.environment),
+        # It does not run in the slice that needs it.
+        env=without_slice(settings.environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -260,11 +261,6 @@ def _is_older(version: str) -> bool:
     """Whether a version is older than ours; False for a text that is no version."""
     theirs, ours = ([int(n) for n in re.findall(r"\d+", v)] for v in (version, VERSION))
     return bool(theirs) and theirs < ours
-
-
-def _environment(base: Mapping[str, str]) -> dict[str, str]:
-    """The coordinator's environment: it does not run in the slice that needs it."""
-    return {name: value for name, value in base.items() if name not in {LD_PRELOAD, HAMI_SLICE}}
 
 
 def _failure(why: str) -> str:

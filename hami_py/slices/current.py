@@ -5,16 +5,15 @@ The preload library in this process reads the same files and variables by the sa
 layers is effective, and the least that is left in any of them.
 """
 
-from pathlib import Path
 from typing import Literal
 
 from hami_py import gpu
 from hami_py._native import HamiLimit, HamiVariables
-from hami_py.config import ACCOUNT, LIMITS, Settings
+from hami_py.config import Settings
 from hami_py.model import Card, CardLimit, Limits, Usage, visible
+from hami_py.slices.beside import directories, loaded_library, own_slices
 from hami_py.slices.layers import Layer, card_usage, combined, read_layer
 from hami_py.slices.measured_cards import as_measured
-from hami_py.slices.processes import mapped_files
 from hami_py.slices.record import read_record
 from hami_py.slices.runtime import usable
 
@@ -40,7 +39,7 @@ def shown(settings: Settings) -> list[Card]:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
         UnknownCard: the cards that ``CUDA_VISIBLE_DEVICES`` means are unknown here.
     """
-    records = map(read_record, settings.slices)
+    records = map(read_record, own_slices(settings))
     # A container's own slice has all cards of the container.
     all_cards = all(record is not None and record.devices is None for record in records)
     return visible(
@@ -57,7 +56,7 @@ def limits(settings: Settings) -> Limits:
         NoDriver, NoDevice, DriverError, UnknownCard: only HAMi's variables set a limit, and the
             cards that they mean are unknown.
     """
-    level: Literal["preload", "none"] = "preload" if _loaded_library(settings) else "none"
+    level: Literal["preload", "none"] = "preload" if loaded_library(settings) else "none"
     layers = [read_layer(directory) for directory in directories(settings)]
     variables = _hami_limits(settings, layers)
     if layers:
@@ -114,21 +113,3 @@ def _hami_limits(settings: Settings, layers: list[Layer]) -> dict[str, HamiLimit
         card.uuid: variables.limit(card.index if entry.strip().isdecimal() else None)
         for card, entry in zip(cards, entries, strict=False)
     }
-
-
-def directories(settings: Settings) -> list[Path]:
-    """The slices around this process, outermost first: a container's own, then ``HAMI_SLICE``."""
-    library = _loaded_library(settings)
-    # One of the two files alone is a damaged slice.
-    if library and any((library.parent / name).exists() for name in (LIMITS, ACCOUNT)):
-        return [library.parent, *settings.slices]
-    return list(settings.slices)
-
-
-def _loaded_library(settings: Settings) -> Path | None:
-    """The path of our library if it is mapped into this process, so that it limits the process.
-
-    Without ``/proc`` this is unknown; ``HAMI_SLICE`` still names a slice.
-    """
-    found = (path for path in mapped_files("self") if Path(path).name == settings.library.name)
-    return next(map(Path, found), None)

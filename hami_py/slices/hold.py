@@ -4,6 +4,7 @@
                           account      the account file
                           grants       the grants page, written by the coordinator
                           slice.json   the record (record.py); its lock marks the holders
+                          libvgpu.so   by which programs find the slice, with layers (beside.py)
 
 A process that created or opened a slice holds it: ``hami run`` while its program runs, a Python
 process until it closes the slice. A holder has a shared lock of ``slice.json``, so the kernel knows
@@ -17,6 +18,7 @@ is partly created or removed.
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,10 +26,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
-from hami_py.config import ACCOUNT, GRANTS, LIMITS
+from hami_py.config import ACCOUNT, GRANTS, LIMITS, PACKAGED_LIBRARY
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit, gang_of_user
 from hami_py.model.cards import UNKNOWN, DriverMemory
+from hami_py.slices.beside import WITHIN, link
 from hami_py.slices.processes import (
     Environments,
     nvml_namespace,
@@ -78,6 +81,7 @@ def create_held(
     runtime: Path,
     limits: Sequence[CardLimit],
     record: Record,
+    library: Path,
     driver_memory: Mapping[str, DriverMemory] | None = None,
 ) -> Hold:
     """Create a slice that this process holds.
@@ -86,6 +90,7 @@ def create_held(
         runtime: the runtime directory; created if it is missing.
         limits: one row per card.
         record: the contents of ``slice.json``.
+        library: the preload library that its programs use.
         driver_memory: what the driver takes beyond what programs request, by card; others are
             unknown.
 
@@ -103,6 +108,7 @@ def create_held(
                 _require_unused(slices, record.name)
             directory.mkdir(mode=0o700)
             try:
+                link(directory, [Path(path) for path in record.around], library)
                 file = _fill(directory, limits, record, driver_memory or {})
             except BaseException:
                 remove_files(directory)
@@ -125,18 +131,24 @@ def hold(directory: Path) -> Hold:
 
 
 @contextmanager
-def create(runtime: Path, limits: Sequence[CardLimit], command: Command) -> Iterator[Path]:
+def create(
+    runtime: Path,
+    limits: Sequence[CardLimit],
+    command: Command,
+    library: Path = PACKAGED_LIBRARY,
+) -> Iterator[Path]:
     """Create a slice and hold it while the block runs; yields its directory.
 
     Args:
         runtime: the runtime directory; created if it is missing.
         limits: one row per card.
         command: the program that will run in it, shown by ``hami ps``.
+        library: the preload library that its programs use.
 
     Raises:
         StateError: it cannot be created or, at the end, not be removed.
     """
-    held = create_held(runtime, limits, new_record(command))
+    held = create_held(runtime, limits, new_record(command), library)
     try:
         yield held.directory
     finally:
@@ -204,10 +216,13 @@ def oldest(directories: Iterable[Path]) -> float:
 
 
 def remove_files(directory: Path) -> None:
-    """Remove a slice's directory, which contains only files; failures are ignored."""
+    """Remove a slice's directory; failures are ignored."""
     with suppress(OSError):
         for path in directory.iterdir():
-            path.unlink()
+            if path.name.startswith(WITHIN):
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         directory.rmdir()
 
 

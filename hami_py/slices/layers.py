@@ -80,7 +80,7 @@ def read_layer(directory: Path) -> Layer:
     Raises:
         StateError: it cannot be read.
     """
-    return _read(directory, "start the program again with `hami run`, or unset HAMI_SLICE")
+    return _read(directory, "start the program again with `hami run`")
 
 
 def read_from_outside(directory: Path) -> Layer:

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hami_py._native import HamiLimit, HamiVariables, parse_memory
-from hami_py.config import CONTEXT_MEMORY, GRANULE, HAMI_SLICE, Settings
+from hami_py.config import CONTEXT_MEMORY, GRANULE, LIBRARY_NAME, Settings
 from hami_py.errors import InvalidValue, StateError
 from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legible, plan
 from hami_py.slices import coordinator
-from hami_py.slices.current import cards, directories, shown
+from hami_py.slices.beside import directories, keep, link_within, own_slices
+from hami_py.slices.current import cards, shown
 from hami_py.slices.hold import Hold, create_held
 from hami_py.slices.programs import Command, compose, require_library
 from hami_py.slices.record import new_record
 from hami_py.slices.registry import hold_named
+from hami_py.slices.runtime import usable
 
 MAX_LAYERS = 8
 """Nested slices that the preload library supports: it charges every layer for each allocation."""
@@ -49,7 +51,7 @@ class Opened:
 
     Attributes:
         hold: the hold.
-        library: the preload library.
+        library: the path of the preload library in it.
         slices: the slices of a program in it, outermost first, including this one.
         notes: messages for the user, one line each.
     """
@@ -61,7 +63,8 @@ class Opened:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment for a program that would have ``base`` without a slice."""
-        return compose(base, self.library, self.slices, self.hold.record.devices)
+        libraries = (self.library, self.library.resolve())
+        return compose(base, libraries, self.slices, self.hold.record.devices)
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Prepared:
 
     Attributes:
         directory: the slice's directory.
-        library: the preload library.
+        library: the path of the preload library in it.
         environment: the program's environment.
         notes: messages for the user, one line each.
     """
@@ -89,7 +92,8 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
             Kubernetes with a node agent, no slice with a share can.
         InvalidValue: too many cards, too many nested slices, or another slice has the name.
     """
-    library = require_library(settings.library)
+    library = keep(require_library(settings.library), settings)
+    around = own_slices(settings)
     _check_depth(len(directories(settings)) + 1)
     planned = plan_new(settings, request.limits, request.devices)
     if any(row.share is not None for row in planned.limits):
@@ -99,13 +103,15 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         name=request.name,
         keep=request.keep,
         relaunched=request.relaunched,
-        around=settings.slices,
+        around=around,
         devices=planned.devices,
         gang=request.gang,
     )
-    held = create_held(settings.runtime_directory, planned.limits, record, planned.driver_memory)
+    held = create_held(
+        settings.runtime_directory, planned.limits, record, library, planned.driver_memory
+    )
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
-    return Opened(held, library, (*settings.slices, held.directory), notes)
+    return Opened(held, held.directory / LIBRARY_NAME, (*around, held.directory), notes)
 
 
 def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) -> Plan:
@@ -177,7 +183,7 @@ def open_named(settings: Settings, name: str) -> Opened:
         StateError: it is damaged, or a slice around it was removed.
         InvalidValue: too many nested slices.
     """
-    library = require_library(settings.library)
+    library = keep(require_library(settings.library), settings)
     held = hold_named(settings, name)
     try:
         around = [Path(directory) for directory in held.record.around]
@@ -186,13 +192,15 @@ def open_named(settings: Settings, name: str) -> Opened:
                 fix = f"remove it with `hami rm {held.directory.name}`, and create another"
                 why = f"{directory} around it was removed"
                 raise StateError(f"slice {legible(name)}", why, fix)
-        own = settings.slices
+        own = own_slices(settings)
         slices = (*own, *(path for path in (*around, held.directory) if path not in own))
         _check_depth(len(slices) + len(directories(settings)) - len(own))
+        with usable(held.directory):
+            path = link_within(held.directory, slices, library)
     except BaseException:
         held.release()
         raise
-    return Opened(held, library, slices, coordinator.ensure(settings, held.directory))
+    return Opened(held, path, slices, coordinator.ensure(settings, held.directory))
 
 
 @contextmanager
@@ -251,4 +259,4 @@ def _held(settings: Settings, opened: Opened, base: Mapping[str, str] | None) ->
 def _check_depth(layers: int) -> None:
     if layers > MAX_LAYERS:
         fix = f"nest `hami run` at most {MAX_LAYERS} times"
-        raise InvalidValue(HAMI_SLICE, f"{layers} nested slices", fix)
+        raise InvalidValue("slice", f"{layers} nested slices", fix)

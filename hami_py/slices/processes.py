@@ -1,9 +1,9 @@
 """Finding the processes in a slice through ``/proc``.
 
-A process that has called CUDA is in the slice's account. Before that, only ``HAMI_SLICE`` in its
-environment shows its slice, and a daemon may have overwritten its environment (to show a title in
-``ps``). Such a process is recognised by our library, which is mapped into it; it may be in any
-slice that is older than the process.
+A process that has called CUDA is in the slice's account. Before that, only its environment shows
+its slice, and a daemon may have overwritten its environment (to show a title in ``ps``). Such a
+process is recognised by our library, which is mapped into it; it may be in any slice that is older
+than the process.
 """
 
 import os
@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, LIMITS
+
+LAYERS = "layers"
+"""The file of a slice that lists the slices of its programs, one a line (``beside``)."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -63,15 +66,40 @@ def read_environments(since: float = 0.0) -> Environments:
         except OSError:
             # The process belongs to another user, or has exited.
             continue
-        slices = value_of(variables, HAMI_SLICE)
-        for directory in filter(None, slices.split(":")):
+        slices = named_in(variables)
+        for directory in slices:
             inside.setdefault(directory, set()).add(pid)
-        if slices or LIBRARY_NAME in value_of(variables, LD_PRELOAD):
+        if slices:
             continue
         started = start_time(pid) / _TICKS
         if started >= since - 1 / _TICKS and _has_library(pid):
             anywhere.append(started)
     return Environments({key: frozenset(pids) for key, pids in inside.items()}, tuple(anywhere))
+
+
+def named_in(variables: list[bytes]) -> set[str]:
+    """The slices that a process's environment names.
+
+    ``LD_PRELOAD`` does, or only ``HAMI_SLICE``, if the process has lost the library.
+    """
+    found = {part for part in value_of(variables, HAMI_SLICE).split(":") if part}
+    for library in libraries_in(value_of(variables, LD_PRELOAD)):
+        directory = Path(library).parent
+        found.update(map(str, listed(directory) or [directory]))
+    return found
+
+
+def libraries_in(value: str) -> list[str]:
+    """The entries of ``LD_PRELOAD`` that name our library."""
+    return [entry for entry in value.replace(":", " ").split() if Path(entry).name == LIBRARY_NAME]
+
+
+def listed(directory: Path) -> list[Path]:
+    """The slices in a slice's list, outermost first; empty if it has none."""
+    with suppress(OSError):
+        text = os.fsdecode((directory / LAYERS).read_bytes())
+        return [Path(line) for line in text.split("\n") if line]
+    return []
 
 
 def environment_of(pid: int) -> list[bytes]:

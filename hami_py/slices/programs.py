@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, TypeAlias, TypedDict
 
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIMITS, VISIBLE_DEVICES
+from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, VISIBLE_DEVICES
 from hami_py.errors import StateError, UnsupportedPlatform
 
 NOEXEC = "its file system is mounted noexec"
@@ -23,7 +23,7 @@ _SEPARATORS = " :$"
 
 def compose(
     base: Mapping[str, str],
-    library: Path,
+    libraries: Sequence[Path],
     slices: Sequence[Path],
     devices: Sequence[str] | None = None,
 ) -> dict[str, str]:
@@ -31,18 +31,16 @@ def compose(
 
     Args:
         base: the environment that the program would have without a slice.
-        library: the preload library.
+        libraries: the paths of the preload library: in the slice, and the file itself.
         slices: the program's slices, outermost first.
         devices: UUIDs of the cards that it sees; None = as in ``base``.
     """
     environment = dict(base)
-    # Our library comes first, so that its symbols win, and once: two copies would charge everything
-    # twice. A container's own library finds its limits beside itself, so that one is kept.
+    # Our library comes first, so that its symbols win. The loader loads one file once, under the
+    # first path that it finds. Two copies would charge everything twice.
     before = environment.get(LD_PRELOAD, "").replace(":", " ").split()
-    same = [entry for entry in before if Path(entry).name == library.name]
-    managed = [entry for entry in same if Path(entry).with_name(LIMITS).exists()]
-    others = [entry for entry in before if entry not in same]
-    environment[LD_PRELOAD] = ":".join([*(managed[:1] or [str(library)]), *others])
+    others = [entry for entry in before if Path(entry).name != LIBRARY_NAME]
+    environment[LD_PRELOAD] = ":".join([*dict.fromkeys(map(str, libraries)), *others])
     environment[HAMI_SLICE] = ":".join(map(str, slices))
     if devices is not None:
         environment[VISIBLE_DEVICES] = ",".join(devices)

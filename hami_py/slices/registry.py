@@ -32,7 +32,7 @@ from hami_py.model import (
     resized,
 )
 from hami_py.slices import bypass, coordinator, hold
-from hami_py.slices.current import directories
+from hami_py.slices.beside import directories
 from hami_py.slices.hold import Hold
 from hami_py.slices.layers import (
     Layer,

@@ -16,6 +16,7 @@ from typing import NoReturn
 from hami_py.config import Settings
 from hami_py.errors import CannotRelaunch
 from hami_py.model import LimitRequest, Limits
+from hami_py.slices.beside import own_slices
 from hami_py.slices.bypass import DRIVERS
 from hami_py.slices.current import limits
 from hami_py.slices.prepare import Opened, SliceRequest, open_new
@@ -65,7 +66,8 @@ def relaunch(
 
 def _is_relaunched(settings: Settings) -> bool:
     """Whether this process created its innermost slice and restarted itself in it."""
-    record = read_record(settings.slices[-1]) if settings.slices else None
+    slices = own_slices(settings)
+    record = read_record(slices[-1]) if slices else None
     return record is not None and record.is_of(os.getpid())
 
 

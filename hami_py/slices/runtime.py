@@ -26,9 +26,9 @@ def runtime_directory(path: Path) -> Path:
         StateError: it cannot be created, belongs to another user, or others may write to it.
     """
     what = f"runtime directory {path}"
-    if ":" in str(path) or not str(path).isprintable():
-        fix = "set XDG_RUNTIME_DIR to a path of plain text without a colon"
-        raise StateError(what, "HAMI_SLICE cannot contain this path", fix)
+    if set(" :$") & set(str(path)) or not str(path).isprintable():
+        fix = "set XDG_RUNTIME_DIR to a path of plain text without spaces, colons and dollar signs"
+        raise StateError(what, "LD_PRELOAD cannot contain this path", fix)
     try:
         # If another file has this name, the check below reports it.
         with suppress(FileExistsError):

@@ -98,8 +98,8 @@ def main() -> None:
         environments = Environments(
             bare,
             preloaded,
-            {**preloaded, "HAMI_SLICE": str(_slice(folder / "slice", bare))},
-            {**preloaded, "HAMI_SLICE": str(_slice(folder / "shared", bare, SHARE))},
+            {**bare, **slices.environment(built.library, _slice(folder / "slice", bare))},
+            {**bare, **slices.environment(built.library, _slice(folder / "shared", bare, SHARE))},
         )
         counted = list(_counted(program, environments))
         counted += _resizes(program, folder / "resized", preloaded)
@@ -259,7 +259,7 @@ def _resizes(program: Path, directory: Path, preloaded: Environment) -> Iterator
     page.add_injected(uuid, memory=8 * GIB)
     environment = {
         **preloaded,
-        "HAMI_SLICE": str(slice_path),
+        **slices.environment(Path(preloaded[PRELOAD]), slice_path),
         "CUDA_DEVICE_MEMORY_LIMIT": "8g",
     }
     late: dict[str, list[float]] = {"granted": [], "refused": []}

@@ -144,8 +144,7 @@ class Slice:
         """The environment of a program in the slice."""
         return {
             **self.card.env,
-            "LD_PRELOAD": str(self.card.library),
-            "HAMI_SLICE": str(self.directory),
+            **slices.environment(self.card.library, self.directory),
             "STUB_GPU_GROUP": self.name,
         }
 

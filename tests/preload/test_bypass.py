@@ -4,6 +4,7 @@ They used the GPU without limits, and only the loader printed a line about it.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shlex
@@ -47,12 +48,14 @@ def wait_for_checks() -> None:
 
 
 class HamiRun:
-    """``hami run`` with a copy of the library that a test can hide, and its standard error."""
+    """``hami run`` with a kept library that a test can hide, and its standard error."""
 
     def __init__(self, hami: HamiCommand, gpu: StubServer, folder: Path) -> None:
         self.hami, self.gpu, self.folder = hami, gpu, folder
-        self.library = folder / "lib" / "libvgpu.so"
-        self.env = {**hami.env(gpu), "HAMI_LIBRARY": str(self.library)}
+        self.env = hami.env(gpu)
+        digest = hashlib.sha256(Path(self.env["HAMI_LIBRARY"]).read_bytes()).hexdigest()[:16]
+        kept = Path(self.env["XDG_DATA_HOME"]) / "hami" / "library" / digest
+        self.library = kept / "libvgpu.so"
         self._programs = contextlib.ExitStack()
         self._count = 0
 
@@ -114,8 +117,6 @@ class Running:
 @pytest.fixture
 def hami_run(artifacts: Artifacts, gpu: StubServer, tmp_path: Path) -> Iterator[HamiRun]:
     hami = HamiCommand(artifacts, tmp_path / "runtime")
-    (tmp_path / "lib").mkdir()
-    shutil.copy(artifacts.library, tmp_path / "lib" / "libvgpu.so")
     runner = HamiRun(hami, gpu, tmp_path)
     try:
         yield runner
@@ -180,6 +181,19 @@ def test_a_program_in_nested_namespaces_is_found(
     else:
         assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(os.fsencode(program("hold")))
         assert running.end() == 0
+
+
+@needs_root
+def test_strict_ran_a_program_that_gets_other_rights(hami_run: HamiRun, program: Programs) -> None:
+    """As `sudo` does: the loader ignores the library, and only root could examine the process."""
+    other = hami_run.folder / "other"
+    shutil.copy(program("hold"), other)
+    os.chown(other, 64001, -1)
+    other.chmod(0o4755)
+    running = hami_run(other, "2000", options=("--strict",))
+    assert running.end() == 125
+    assert "the loader ignores the library (--strict)" in running.ours()[0]
+    assert held(hami_run.gpu) == 0
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support import slices
 from support.artifacts import ROOT, Artifacts
 from support.commands import HamiCommand
 from support.programs import Programs
@@ -151,13 +152,18 @@ def test_a_slice_that_refuses_cuda_is_reported_and_not_the_driver(
 
 
 def test_the_largest_allowed_number_of_nested_slices_works(
-    gpu: StubServer, hami: HamiCommand, slice_dir: Callable[[dict[str, int | None]], Path]
+    gpu: StubServer,
+    hami: HamiCommand,
+    artifacts: Artifacts,
+    slice_dir: Callable[[dict[str, int | None]], Path],
 ) -> None:
     """`hami run` and the library agree about how many that is."""
-    around = [str(slice_dir({gpu.uuids()[0]: None})) for _ in range(8)]
-    done = hami(gpu, "run", "--", *PROBE, env={"HAMI_SLICE": ":".join(around[1:])})
+    around = [slice_dir({gpu.uuids()[0]: None}) for _ in range(8)]
+    within = slices.environment(artifacts.library, *around[1:])
+    done = hami(gpu, "run", "--", *PROBE, env=within)
     assert (done.err, json.loads(done.out)["failed"]) == ("", None)
-    done = hami(gpu, "run", "--", *PROBE, env={"HAMI_SLICE": ":".join(around)})
+    within = slices.environment(artifacts.library, *around)
+    done = hami(gpu, "run", "--", *PROBE, env=within)
     assert (done.code, done.out) == (125, "")
 
 

@@ -85,7 +85,7 @@ def test_values_are_recorded_for_each_card(stub_server, slice_dir, preload, prob
 def test_python_shows_the_same_limits(page, monkeypatch):
     page.record(memory=GIB, share=30)
     page.resize(2 * GIB)
-    monkeypatch.setenv("HAMI_SLICE", str(page.directory))
+    monkeypatch.setenv("LD_PRELOAD", page.env["LD_PRELOAD"])
     for value, share, expected in (("1g", "30", (2 * GIB, None)), ("512m", "20", (512 * MIB, 20))):
         monkeypatch.setenv(MEMORY, value)
         monkeypatch.setenv(SHARE, share)

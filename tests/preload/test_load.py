@@ -13,6 +13,7 @@ import pytest
 from support import syscalls
 from support.elf import needed
 from support.running import run
+from support.slices import environment
 
 PYTHON = Path(sys.executable).resolve()
 PROGRAMS = {
@@ -96,6 +97,7 @@ def mapped_libraries(done):
     return {name for name in names if ".so" in name}
 
 
-def test_a_slice_that_cannot_be_read_is_no_concern_of_a_program_without_cuda(artifacts):
-    env = {"LD_PRELOAD": str(artifacts.library), "HAMI_SLICE": "/nonexistent"}
+def test_a_slice_that_cannot_be_read_is_no_concern_of_a_program_without_cuda(artifacts, tmp_path):
+    (tmp_path / "limits").touch()
+    env = environment(artifacts.library, tmp_path)
     assert run(["ls", "/"], env) == run(["ls", "/"], {})

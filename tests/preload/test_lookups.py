@@ -11,7 +11,7 @@ from support import drivers, elf
 from support.artifacts import ROOT
 from support.console import NOT_SUPPORTED
 from support.running import run
-from support.slices import GIB, MIB
+from support.slices import GIB, MIB, environment
 from support.traces import comparable
 
 
@@ -174,13 +174,14 @@ def test_two_wrappers_in_a_chain_each_find_the_next(artifacts, program, tmp_path
 @pytest.mark.parametrize("mebibytes", [960, 961])
 @pytest.mark.parametrize("lookup", ["lookup_by_link", "lookup_by_soname"])
 def test_a_user_s_library_before_ours_sees_the_driver_s_calls(
-    artifacts, program, stub_server, slice_env, *, lookup, mebibytes
+    program, stub_server, slice_env, *, lookup, mebibytes
 ):
     """It sees the calls that it sees without us, and the limit of 1 GiB is exact."""
     counter, command = program("count_allocations"), [program(lookup), str(mebibytes)]
     bare_gpu, gpu = stub_server(), stub_server()
     bare = run(command, {**bare_gpu.env, "LD_PRELOAD": str(counter)})
-    env = {**slice_env(gpu, GIB), "LD_PRELOAD": f"{counter}:{artifacts.library}"}
+    env = slice_env(gpu, GIB)
+    env["LD_PRELOAD"] = f"{counter}:{env['LD_PRELOAD']}"
     limited = run(command, env)
     assert bare.lines[-1] == ("counted 2" if lookup == "lookup_by_link" else "counted 0")
     assert limited.lines[-1] == bare.lines[-1]
@@ -188,10 +189,10 @@ def test_a_user_s_library_before_ours_sees_the_driver_s_calls(
     assert gpu.peak() == (GIB if mebibytes == 960 else 64 * MIB)
 
 
-def test_a_limit_holds_with_a_user_s_library_behind_ours(artifacts, program, gpu, slice_env):
+def test_a_limit_holds_with_a_user_s_library_behind_ours(program, gpu, slice_env):
     """It sees no calls. docs/tested-programs.md names the order in which it does."""
-    preload = f"{artifacts.library}:{program('count_allocations')}"
-    env = {**slice_env(gpu, GIB), "LD_PRELOAD": preload}
+    env = slice_env(gpu, GIB)
+    env["LD_PRELOAD"] += f":{program('count_allocations')}"
     done = run([program("lookup_by_link"), "961"], env)
     assert done.out.count(" -> 2 pointer=untouched") == 1
     assert done.lines[-1] == "counted 0"
@@ -241,10 +242,10 @@ def test_a_program_may_have_a_cu_init_of_its_own(trace_pair):
     assert limited == bare
 
 
-def test_lookups_of_a_program_without_cuda_open_no_slice(artifacts, program):
-    """HAMI_SLICE names nothing that exists: only a CUDA call may care."""
-    env = {"HAMI_SLICE": "/nonexistent"}
-    bare = run([program("next_in_libc")], env)
-    limited = run([program("next_in_libc")], {**env, "LD_PRELOAD": str(artifacts.library)})
+def test_lookups_of_a_program_without_cuda_open_no_slice(artifacts, program, tmp_path):
+    """The slice is damaged: only a CUDA call may care."""
+    (tmp_path / "limits").touch()
+    bare = run([program("next_in_libc")], {})
+    limited = run([program("next_in_libc")], environment(artifacts.library, tmp_path))
     assert comparable(limited.out) == comparable(bare.out)
     assert limited.err == ""

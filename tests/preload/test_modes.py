@@ -1,4 +1,4 @@
-"""How the library finds its limit: beside itself, in HAMI_SLICE, or in HAMi's variables."""
+"""How the library finds its limit: beside itself, or in HAMi's variables."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hami_py._native import FORMATS, Account, LimitRow, LimitsPage
+from support import slices
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.traces import value
@@ -66,6 +67,7 @@ def managed(artifacts, slice_env, gpu):
     def environment(limit):
         env = slice_env(gpu, limit)
         library = Path(env.pop("HAMI_SLICE")) / "libvgpu.so"
+        library.unlink()
         shutil.copy(artifacts.library, library)
         return {**env, "LD_PRELOAD": str(library)}
 
@@ -105,8 +107,33 @@ def test_managed_the_environment_may_lower_and_not_raise(managed, assert_limit, 
 def test_managed_a_slice_inside_may_lower_and_not_raise(
     gpu, managed, slice_env, assert_limit, inner
 ):
-    inside = {"HAMI_SLICE": slice_env(gpu, inner)["HAMI_SLICE"]}
-    assert_limit({**managed(2 * GIB), **inside}, min(inner, 2 * GIB))
+    env = managed(2 * GIB)
+    slice = slice_env(gpu, inner)["HAMI_SLICE"]
+    (Path(slice) / "libvgpu.so").unlink()
+    inside = slices.environment(Path(env["LD_PRELOAD"]), slice)
+    assert_limit({**env, **inside}, min(inner, 2 * GIB))
+
+
+def test_managed_the_limit_was_left_by_a_link_to_the_library_elsewhere(
+    managed, assert_limit, tmp_path
+):
+    """The loader takes a file once, under the first path by which it is named."""
+    env = managed(GIB)
+    link = tmp_path / "elsewhere"
+    link.mkdir()
+    (link / "libvgpu.so").symlink_to(env["LD_PRELOAD"])
+    assert_limit({**env, "LD_PRELOAD": f"{link}/libvgpu.so:{env['LD_PRELOAD']}"}, GIB)
+
+
+@pytest.mark.parametrize("name", ["libvgpu.so", "libother.so"])
+def test_managed_the_limit_was_left_by_a_copy_of_the_library(
+    managed, artifacts, assert_limit, tmp_path, name
+):
+    """The loader takes it first, and its hooks call the driver, not the container's library."""
+    env = managed(GIB)
+    copy = tmp_path / name
+    shutil.copy(artifacts.library, copy)
+    assert_limit({**env, "LD_PRELOAD": f"{copy}:{env['LD_PRELOAD']}"}, GIB)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its root and its user")
@@ -138,7 +165,44 @@ def test_a_library_of_a_relative_path_needs_no_slice(artifacts, gpu, program, tm
     assert run(["env", *command], env, cwd=tmp_path).lines == bare.lines
 
 
-# slice: HAMI_SLICE.
+# slice: the path by which the library was loaded.
+
+
+@pytest.mark.parametrize("launcher", [("env", "-u", "HAMI_SLICE"), ("env", "-i", "LD_PRELOAD")])
+def test_a_launcher_that_kept_only_ld_preload_left_the_limit(slice_env, gpu, program, launcher):
+    env = slice_env(gpu, GIB)
+    words = list(launcher)
+    if words[1] == "-i":
+        kept = {**gpu.env, "LD_PRELOAD": env["LD_PRELOAD"]}
+        words[2:] = [f"{name}={text}" for name, text in kept.items()]
+    done = run([*words, program("memory_info")], env)
+    assert value(done.lines[0], "total") == GIB
+
+
+def test_a_program_that_cleared_its_environment_left_the_limit(slice_env, gpu, program):
+    """Before its first call. The page is found by the path by which the library was loaded."""
+    done = run([program("clear_environment")], slice_env(gpu, GIB))
+    assert value(done.lines[0], "total") == GIB
+
+
+def test_a_program_whose_slice_was_removed_has_no_cuda_and_is_told_why(
+    artifacts, slice_env, gpu, program, tmp_path
+):
+    """As by a cleaner of /tmp: a kept copy of the library is loaded instead."""
+    kept = tmp_path / "kept" / "libvgpu.so"
+    kept.parent.mkdir()
+    shutil.copy(artifacts.library, kept)
+    (kept.parent / "kept-for-slices").touch()
+    env = slice_env(gpu, GIB)
+    link = Path(env["LD_PRELOAD"])
+    link.unlink()
+    link.symlink_to(kept)
+    env["LD_PRELOAD"] += f":{kept}"
+    assert value(run([program("memory_info")], env).lines[0], "total") == GIB
+    shutil.rmtree(link.parent)
+    done = run([program("initialise")], env)
+    assert done.lines == REFUSED
+    assert "the slice of this program cannot be found: it was removed" in done.err
 
 
 def test_a_slice_of_the_previous_format_is_refused(artifacts, gpu, program, preload, tmp_path):
@@ -442,10 +506,6 @@ def test_a_bad_outer_page_refuses_cuda_too(gpu, program, preload, slice_dir):
     assert_refused(program, preload(gpu, f"{outer}:{inner}"), outer / "limits")
 
 
-def test_a_missing_slice_directory_refuses_cuda(gpu, program, preload, tmp_path):
-    assert_refused(program, preload(gpu, tmp_path / "gone"), tmp_path / "gone")
-
-
 def test_the_inactive_copy_of_the_page_may_be_damaged(gpu, preload, slice_dir, assert_limit):
     """A writer that was killed leaves half a copy behind; the other one holds."""
     ours = slice_dir({gpu.uuids()[0]: GIB})
@@ -455,9 +515,11 @@ def test_the_inactive_copy_of_the_page_may_be_damaged(gpu, preload, slice_dir, a
     assert_limit(preload(gpu, ours), GIB)
 
 
-def test_a_refused_program_can_still_look_at_the_cards(gpu, program, preload, tmp_path):
+def test_a_refused_program_can_still_look_at_the_cards(gpu, program, slice_env):
     """NVML answers on: monitors and nvidia-smi must be able to show why."""
-    done = run([program("nvml_memory")], preload(gpu, tmp_path / "gone"))
+    env = slice_env(gpu, GIB)
+    (Path(env["HAMI_SLICE"]) / "account").unlink()
+    done = run([program("nvml_memory")], env)
     assert "nvmlShutdown() -> 0" in done.out
 
 

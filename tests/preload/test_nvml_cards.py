@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from support import slices
 from support.elf import exported
 from support.nvml import NOT_FOUND, asked
 from support.running import run
@@ -128,8 +129,7 @@ def test_a_gpu_is_shown_for_the_slice_s_mig_slice_and_no_other_slice_of_it(
     assert bare == ["0 GPU-0", "  0 MIG-00", "  2 MIG-01", "1 GPU-1", "  0 MIG-10", "  2 MIG-11"]
     env = {
         **own_nvml,
-        "LD_PRELOAD": str(artifacts.library),
-        "HAMI_SLICE": str(slice_dir({"MIG-11": GIB})),
+        **slices.environment(artifacts.library, slice_dir({"MIG-11": GIB})),
     }
     assert run([program("nvml_mig")], env).lines == ["0 GPU-1", "  2 MIG-11"]
 

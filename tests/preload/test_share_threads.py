@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support import syscalls
+from support import slices, syscalls
 from support.launcher import launched, until
 
 WORK = "kernel k m work_50us"
@@ -102,10 +102,11 @@ def test_a_share_has_no_effect_on_a_program_without_cuda(
     artifacts, program, launcher, gpu, tmp_path
 ):
     """The same system calls with a share in the slice as without one."""
-    env = {"LD_PRELOAD": str(artifacts.library)}
-    slices = [launcher(gpu, share, begin=False).slice for share in (None, 30)]
+    made = [launcher(gpu, share, begin=False).slice for share in (None, 30)]
     traces = [
-        syscalls.names(syscalls.trace(["ls", "/"], {**env, "HAMI_SLICE": str(slice)}, output))
-        for slice, output in zip(slices, (tmp_path / "none", tmp_path / "share"), strict=True)
+        syscalls.names(
+            syscalls.trace(["ls", "/"], slices.environment(artifacts.library, slice), output)
+        )
+        for slice, output in zip(made, (tmp_path / "none", tmp_path / "share"), strict=True)
     ]
     assert traces[0] == traces[1]

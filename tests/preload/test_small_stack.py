@@ -3,7 +3,7 @@
 import pytest
 
 from support.running import run
-from support.slices import GIB, make
+from support.slices import GIB, environment, make
 
 #: PTHREAD_STACK_MIN of x86-64. The thread's own data takes a part of it.
 SMALLEST = 16 << 10
@@ -31,8 +31,8 @@ def limited(request, artifacts, tmp_path):
         return {**env, "CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_MEMORY_SHARED_CACHE": cache}
     share = 30 if request.param == "share" else None
     names = ["outer", "inner"] if request.param == "nested slices" else ["only"]
-    slices = [str(make(tmp_path / name, {UUID: GIB}, share)) for name in names]
-    return {**env, "HAMI_SLICE": ":".join(slices)}
+    slices = [make(tmp_path / name, {UUID: GIB}, share) for name in names]
+    return environment(artifacts.library, *slices)
 
 
 @pytest.mark.parametrize("first", CALLS)

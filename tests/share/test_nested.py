@@ -12,7 +12,7 @@ Worlds = Callable[..., World]
 SECONDS = 4.0
 
 #: Runs a command in its slice within the slice named outer, as `hami run` in `hami run` does.
-WITHIN = 'HAMI_SLICE="${HAMI_SLICE%/*}/outer:$HAMI_SLICE" exec "$@"'
+WITHIN = 'printf "%s\\n" "${HAMI_SLICE%/*}/outer" "$HAMI_SLICE" > "$HAMI_SLICE/layers"; exec "$@"'
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(50, 20), (20, 50), (None, 20)])

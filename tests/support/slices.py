@@ -1,5 +1,6 @@
-"""Making the two files of a slice."""
+"""Making the two files of a slice, and the environment of its programs."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,3 +39,18 @@ def make(
     LimitsPage.create(directory / "limits", rows)
     Account.create(directory / "account")
     return directory
+
+
+def environment(library: Path, *layers: Path | str) -> dict[str, str]:
+    """The variables of a program in these slices, outermost first, as `hami run` sets them."""
+    names = [str(layer) for layer in layers]
+    place = Path(names[-1])
+    if len(names) > 1:
+        text = "".join(f"{name}\n" for name in names)
+        place /= f"in-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        place.mkdir(exist_ok=True)
+        (place / "layers").write_text(text)
+    link = place / library.name
+    if not link.exists():
+        link.symlink_to(library)
+    return {"LD_PRELOAD": str(link), "HAMI_SLICE": ":".join(names)}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from support import processes
+from support import processes, slices
 from support.artifacts import ROOT, Artifacts
 from support.engine_time import Played, read
 from support.programs import Programs
@@ -225,10 +225,13 @@ class World:
                 command = [sys.executable, str(script), json.dumps(run.slices())]
             else:
                 command = [sys.executable, "-m", "hami_py.coordinator", str(run.runtime)]
-            env = self._preload({"PYTHONPATH": str(ROOT)}, limited=False)
+            env = self._preload({"PYTHONPATH": str(ROOT)})
             run.coordinators.append(start(command, env, begin))
         for container in run.containers:
-            env = self._preload({**run.gpu.env, **run.env(container)}, limited=not container.bare)
+            env = run.env(container)
+            if not container.bare:
+                env |= slices.environment(self._artifacts.library, run.slice(container))
+            env = self._preload({**run.gpu.env, **env})
             for program in container.programs:
                 started = start(self._kit.command(program, run.seconds), env, program.begin)
                 run.programs[container.name].append(started)
@@ -236,7 +239,7 @@ class World:
         plan.write_text(json.dumps(run.plan(events)))
         script = Path(__file__).with_name("scheduled_actions.py")
         director = [sys.executable, str(script), str(plan)]
-        run.director = start(director, self._preload({"PYTHONPATH": str(ROOT)}, limited=False), 0)
+        run.director = start(director, self._preload({"PYTHONPATH": str(ROOT)}), 0)
 
     def _clock_env(self, run: "_Run", expect: int) -> dict[str, str]:
         if self._clock == "real":
@@ -247,8 +250,8 @@ class World:
             "STUB_CLOCK_LATE_NS": str(self._late_us * 1000),
         }
 
-    def _preload(self, env: Mapping[str, str], *, limited: bool) -> dict[str, str]:
-        libraries = [str(self._artifacts.library)] if limited else []
+    def _preload(self, env: Mapping[str, str]) -> dict[str, str]:
+        libraries = [env["LD_PRELOAD"]] if "LD_PRELOAD" in env else []
         if self._clock == "virtual":
             libraries.append(str(self._artifacts.clock))
         return {**env, "LD_PRELOAD": ":".join(libraries)} if libraries else dict(env)
@@ -273,7 +276,7 @@ class _Run:
         from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 
         for container in self.containers:
-            directory = self._slice(container)
+            directory = self.slice(container)
             directory.mkdir(parents=True)
             if container.bare:
                 directory.rmdir()
@@ -292,13 +295,13 @@ class _Run:
 
     def slices(self) -> list[str]:
         """The directories."""
-        return [str(self._slice(one)) for one in self.containers if not one.bare]
+        return [str(self.slice(one)) for one in self.containers if not one.bare]
 
     def env(self, container: Container) -> dict[str, str]:
         group = {"STUB_GPU_GROUP": container.name, **container.variables}
         if container.injected is not None:
             group["CUDA_DEVICE_SM_LIMIT"] = str(container.injected)
-        return group if container.bare else {**group, "HAMI_SLICE": str(self._slice(container))}
+        return group
 
     def plan(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         """The plan for the process that executes events; it ends with the end of all programs."""
@@ -311,7 +314,7 @@ class _Run:
 
     def _step(self, event: Event) -> dict[str, Any]:
         if event.do in ("set", "look"):
-            directory = self._slice(self._by_name[event.who])
+            directory = self.slice(self._by_name[event.who])
             if event.do == "look":
                 return {
                     "at": event.at,
@@ -370,7 +373,7 @@ class _Run:
         """Seconds of the first card's engine time that the account says."""
         from hami_py._native import Account
 
-        ns = Account.open(self._slice(container) / "account").snapshot().used_ns[0]
+        ns = Account.open(self.slice(container) / "account").snapshot().used_ns[0]
         return ns / 1e9
 
     def _zero(self, said: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
@@ -382,7 +385,7 @@ class _Run:
         assert starts, "on the real clock somebody must say when the world began"
         return min(starts)
 
-    def _slice(self, container: Container) -> Path:
+    def slice(self, container: Container) -> Path:
         return self.runtime / "slices" / container.name
 
     def _looks(self, name: str) -> Path:

@@ -90,6 +90,7 @@ def stub(
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("XDG_DATA_HOME", str(runtime / "data"))
     monkeypatch.setenv("HAMI_LIBRARY", str(artifacts.library))
     return server
 

@@ -53,6 +53,7 @@ def environment(runtime: Path, **more: str) -> dict[str, str]:
         # The package that is tested here, also where it is not installed.
         "PYTHONPATH": str(Path(hami_py.__file__).parents[1]),
         "XDG_RUNTIME_DIR": str(runtime),
+        "XDG_DATA_HOME": str(runtime / "data"),
         "HAMI_LIBRARY": str(harmless_library()),
         **more,
     }

@@ -106,7 +106,7 @@ def test_the_exceptions_of_limits_and_usage_are_documented(
 
     unlike = [CARDS[0], hami.Card(1, "GPU-3", "NVIDIA T4", 16 * GIB)]
     for variables, cards, kind in (
-        ({"HAMI_SLICE": "/nonexistent"}, None, hami.StateError),
+        ({"LD_PRELOAD": "/nonexistent/libvgpu.so"}, None, hami.StateError),
         ({"CUDA_DEVICE_MEMORY_LIMIT": "4gig"}, None, hami.InvalidValue),
         ({"CUDA_DEVICE_MEMORY_LIMIT": "4g"}, no_driver, hami.NoDriver),
         (

@@ -16,7 +16,6 @@ def test_the_defaults() -> None:
     settings = config.read({})
     assert settings.runtime_directory == FALLBACK
     assert settings.library == Path(hami_py.__file__).parent / "lib" / "libvgpu.so"
-    assert settings.slices == ()
     assert settings.visible_devices is None
     assert settings.hami_limits == {}
 
@@ -26,7 +25,6 @@ def test_every_variable(tmp_path: Path) -> None:
         {
             "XDG_RUNTIME_DIR": str(tmp_path),
             "HAMI_LIBRARY": "/opt/libvgpu.so",
-            "HAMI_SLICE": "/outer:/inner",
             "CUDA_VISIBLE_DEVICES": "",
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_DEVICE_MEMORY_LIMIT": "4g",
@@ -41,7 +39,6 @@ def test_every_variable(tmp_path: Path) -> None:
     )
     assert settings.runtime_directory == tmp_path / "hami"
     assert settings.library == Path("/opt/libvgpu.so")
-    assert settings.slices == (Path("/outer"), Path("/inner"))
     assert settings.visible_devices == ""
     assert settings.device_order == "PCI_BUS_ID"
     assert settings.hami_limits == {

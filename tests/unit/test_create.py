@@ -39,6 +39,7 @@ def test_the_contents_of_a_slice(ours: Path) -> None:
         assert sorted(path.name for path in directory.iterdir()) == [
             "account",
             "grants",
+            "libvgpu.so",
             "limits",
             "slice.json",
         ]

@@ -21,7 +21,7 @@ from hami_py import (
 )
 from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
-from hami_py.slices import current
+from hami_py.slices import beside, current
 from hami_py.slices.layers import Layer
 from unit.machine import CARDS, FREE, GIB, Hami, harmless_library
 
@@ -46,8 +46,10 @@ def inside(tmp_path: Path, settings: Settings) -> Inside:
             LimitsPage.create(directory / "limits", rows)
             Account.create(directory / "account")
             directories.append(directory)
-        read = config.read({**settings.environment, **variables})
-        return dataclasses.replace(read, slices=tuple(directories))
+        *around, innermost = directories
+        beside.link(innermost, around, harmless_library())
+        variables["LD_PRELOAD"] = str(innermost / "libvgpu.so")
+        return config.read({**settings.environment, **variables})
 
     return make
 
@@ -142,7 +144,8 @@ def test_free_memory_is_the_least_over_all_layers(
     )
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
-    variables = {"HAMI_SLICE": "/outer:/inner", "CUDA_DEVICE_MEMORY_LIMIT": "2g"}
+    monkeypatch.setattr(current, "directories", lambda _settings: list(levels))
+    variables = {"CUDA_DEVICE_MEMORY_LIMIT": "2g"}
     (card,) = current.usage(config.read({**settings.environment, **variables})).cards
     assert card == CardUsage(
         FIRST,
@@ -355,7 +358,8 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     inner = Layer(limit, [0], [0], members, [0], [4_000_000_000], [2_500_000_000], page)
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
-    inside = config.read({**settings.environment, "HAMI_SLICE": "/outer:/inner"})
+    monkeypatch.setattr(current, "directories", lambda _settings: list(levels))
+    inside = config.read(settings.environment)
     (card,) = current.usage(inside).cards
     assert (card.engine_time, card.throttled) == (4.0, 2.5)
     # A dead process pays no debt.
@@ -384,14 +388,15 @@ def test_a_missing_or_damaged_slice_is_an_error_and_not_no_limit(
     inside: Inside, damage: str, content: bytes | None
 ) -> None:
     settings = inside({FIRST: GIB})
-    path = settings.slices[0] / damage
+    [directory] = beside.own_slices(settings)
+    path = directory / damage
     path.unlink()
     if content is not None:
         path.write_bytes(content)
     for call in (current.limits, current.usage, current.cards):
         with pytest.raises(StateError) as caught:
             call(settings)
-        assert str(settings.slices[0]) in caught.value.what
+        assert str(directory) in caught.value.what
 
 
 def test_the_level_is_preload_only_if_the_library_is_loaded(settings: Settings) -> None:

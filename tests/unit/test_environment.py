@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from hami_py import StateError, UnsupportedPlatform
+from hami_py import StateError, UnsupportedPlatform, config
 from hami_py._native import Account, LimitRow, LimitsPage
-from hami_py.slices import compose, require_glibc, require_library
+from hami_py.slices import beside, compose, require_glibc, require_library
 from unit.machine import CARDS, Hami, harmless_library
 
-LIBRARY = Path("/opt/hami/libvgpu.so")
 SLICE = Path("/run/slices/a")
+LIBRARIES = (SLICE / "libvgpu.so", Path("/opt/hami/libvgpu.so"))
+OURS = "/run/slices/a/libvgpu.so:/opt/hami/libvgpu.so"
 
 
-def test_the_three_variables_and_nothing_else() -> None:
+def test_the_two_variables_and_nothing_else() -> None:
     base = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "X": "\udcff"}
-    assert compose(base, LIBRARY, [SLICE]) == {
+    assert compose(base, LIBRARIES, [SLICE]) == {
         **base,
-        "LD_PRELOAD": "/opt/hami/libvgpu.so",
+        "LD_PRELOAD": OURS,
         "HAMI_SLICE": "/run/slices/a",
     }
     assert base == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "X": "\udcff"}
@@ -29,33 +30,55 @@ def test_the_three_variables_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("", "/opt/hami/libvgpu.so"),
-        ("/a.so", "/opt/hami/libvgpu.so:/a.so"),
-        ("/a.so:/b.so", "/opt/hami/libvgpu.so:/a.so:/b.so"),
-        ("/a.so /b.so", "/opt/hami/libvgpu.so:/a.so:/b.so"),
-        ("/a.so:/opt/hami/libvgpu.so:/b.so", "/opt/hami/libvgpu.so:/a.so:/b.so"),
-        ("/opt/hami/libvgpu.so", "/opt/hami/libvgpu.so"),
-        ("/elsewhere/libvgpu.so", "/opt/hami/libvgpu.so"),
-        (":: ", "/opt/hami/libvgpu.so"),
+        ("", OURS),
+        ("/a.so", f"{OURS}:/a.so"),
+        ("/a.so:/b.so", f"{OURS}:/a.so:/b.so"),
+        ("/a.so /b.so", f"{OURS}:/a.so:/b.so"),
+        ("/a.so:/opt/hami/libvgpu.so:/b.so", f"{OURS}:/a.so:/b.so"),
+        ("/opt/hami/libvgpu.so", OURS),
+        ("/elsewhere/libvgpu.so", OURS),
+        (":: ", OURS),
     ],
 )
 def test_ours_is_preloaded_first_and_once(before: str, after: str) -> None:
-    assert compose({"LD_PRELOAD": before}, LIBRARY, [SLICE])["LD_PRELOAD"] == after
+    assert compose({"LD_PRELOAD": before}, LIBRARIES, [SLICE])["LD_PRELOAD"] == after
 
 
-def test_the_library_beside_a_containers_limits_is_kept(tmp_path: Path) -> None:
-    managed = tmp_path / LIBRARY.name
+def test_a_containers_library_serves_its_slices_too(tmp_path: Path) -> None:
+    """Its limits are beside its file, so they hold as well."""
+    managed = tmp_path / "libvgpu.so"
+    managed.touch()
     (tmp_path / "limits").touch()
-    base = {"LD_PRELOAD": f"/opt/trace.so:{managed}"}
-    assert compose(base, LIBRARY, [SLICE])["LD_PRELOAD"] == f"{managed}:/opt/trace.so"
-    (tmp_path / "limits").unlink()
-    assert compose(base, LIBRARY, [SLICE])["LD_PRELOAD"] == f"{LIBRARY}:/opt/trace.so"
+    settings = config.read({"LD_PRELOAD": f"/opt/trace.so:{managed}"})
+    assert beside.keep(harmless_library(), settings) == managed
+    assert beside.directories(settings) == [tmp_path]
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "limits").touch()
+    beside.link(inner, [], managed)
+    nested = config.read({"LD_PRELOAD": str(inner / "libvgpu.so")})
+    assert beside.directories(nested) == [tmp_path, inner]
+    assert beside.own_slices(nested) == (inner,)
 
 
 def test_slices_nest_and_devices_are_named() -> None:
-    made = compose({"HAMI_SLICE": "old"}, LIBRARY, [Path("/outer"), SLICE], ["GPU-2", "GPU-1"])
+    made = compose({"HAMI_SLICE": "old"}, LIBRARIES, [Path("/outer"), SLICE], ["GPU-2", "GPU-1"])
     assert made["HAMI_SLICE"] == "/outer:/run/slices/a"
     assert made["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-1"
+
+
+def test_an_upgrade_of_the_package_changed_the_library_of_running_slices(
+    hami: Hami, tmp_path: Path
+) -> None:
+    """A new worker has the library with which its slice was created."""
+    package = tmp_path / "libvgpu.so"
+    package.write_bytes(harmless_library().read_bytes())
+    script = f"rm {package}; cat /proc/self/maps"
+    done = hami("run", "--", "sh", "-c", script, HAMI_LIBRARY=str(package))
+    assert done.stderr == ""
+    [mapped] = {line.split()[-1] for line in done.stdout.splitlines() if "libvgpu.so" in line}
+    assert Path(mapped).read_bytes() == harmless_library().read_bytes()
+    assert not package.exists()
 
 
 @pytest.mark.parametrize("name", ["a b.so", "a:b.so", "a$LIB.so"])
@@ -101,8 +124,9 @@ print(json.dumps({name: os.environ.get(name) for name in names}))"""
 def test_the_environment_of_a_program(hami: Hami) -> None:
     done = hami("run", "--device", "1", "--device", "0", "--", sys.executable, "-c", PRINT)
     got = json.loads(done.stdout)
-    assert got["LD_PRELOAD"] == str(harmless_library())
-    assert len(got["HAMI_SLICE"].split(":")) == 1
+    slice, kept = got["LD_PRELOAD"].split(":")
+    assert slice == got["HAMI_SLICE"] + "/libvgpu.so"
+    assert Path(kept).read_bytes() == harmless_library().read_bytes()
     assert got["CUDA_VISIBLE_DEVICES"] == f"{CARDS[1].uuid},{CARDS[0].uuid}"
 
 
@@ -111,8 +135,9 @@ def test_the_environment_of_a_program_in_nested_slices(hami: Hami) -> None:
     done = hami("run", "--device", "1", "--", *inner, sys.executable, "-c", PRINT)
     assert done.stderr == ""
     got = json.loads(done.stdout)
-    assert got["LD_PRELOAD"] == str(harmless_library())
-    assert len(set(got["HAMI_SLICE"].split(":"))) == 2
+    outer, inner_slice = got["HAMI_SLICE"].split(":")
+    assert got["LD_PRELOAD"].split(":")[0] == f"{inner_slice}/libvgpu.so"
+    assert outer != inner_slice
     assert got["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
 
 
@@ -124,11 +149,14 @@ def test_too_many_nested_slices_are_refused(hami: Hami, tmp_path: Path) -> None:
         LimitsPage.create(directory / "limits", [LimitRow(card.uuid) for card in CARDS])
         Account.create(directory / "account")
         around.append(str(directory))
-    done = hami("run", "--", "echo", "ran", HAMI_SLICE=":".join(around[:7]))
+    innermost = tmp_path / "slice6"
+    beside.link(innermost, list(map(Path, around[:6])), harmless_library())
+    done = hami("run", "--", "echo", "ran", LD_PRELOAD=str(innermost / "libvgpu.so"))
     assert (done.returncode, done.stdout) == (0, "ran\n")
-    done = hami("run", "--", "echo", "ran", HAMI_SLICE=":".join(around))
+    (innermost / "layers").write_text("".join(f"{path}\n" for path in around))
+    done = hami("run", "--", "echo", "ran", LD_PRELOAD=str(innermost / "libvgpu.so"))
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.startswith('hami: HAMI_SLICE: "9 nested slices" is refused')
+    assert done.stderr.startswith('hami: slice: "9 nested slices" is refused')
 
 
 def test_an_inner_run_cannot_choose_a_card_of_the_outer_machine(hami: Hami) -> None:

@@ -120,7 +120,7 @@ def _nvml(_settings: Settings) -> str:
 def _cards(settings: Settings) -> str:
     """The cards; what a context takes of them is measured here, once for this machine."""
     # A slice around this process would limit the process that measures.
-    measures = settings.context_memory is None and not settings.slices
+    measures = settings.context_memory is None and not slices.own_slices(settings)
     return "; ".join(
         f"{card.index}: {card.name}, {format_memory(card.memory_total)}, {_contexts(card)}"
         for card in slices.as_measured(_shown(settings), settings, measures=measures)
@@ -163,7 +163,7 @@ def _variables(settings: Settings) -> str:
 
 def _runtime(settings: Settings) -> str:
     removed = slices.remove_stale(settings.runtime_directory)
-    with slices.create(settings.runtime_directory, [], ["hami", "doctor"]):
+    with slices.create(settings.runtime_directory, [], ["hami", "doctor"], settings.library):
         pass
     return f"{settings.runtime_directory}, {_count(removed, 'abandoned slice')} removed"
 

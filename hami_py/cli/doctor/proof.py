@@ -72,7 +72,7 @@ def judge(report: Mapping[str, Any], limit: int) -> str:
     what = "probe"
     allocated, free = report["allocated"], report["free"]
     if report["total"] != limit:
-        fix = "check that nothing removes LD_PRELOAD or HAMI_SLICE from the environment"
+        fix = "check that nothing removes LD_PRELOAD from the environment"
         raise HamiError(what, f"a program sees {report['total']} bytes, not {limit}", fix)
     if allocated > limit:
         why = f"{allocated} bytes were allocated under a limit of {limit}"

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use crate::elf::Dynamic;
 use crate::libdl;
@@ -76,6 +77,19 @@ pub fn path_of(address: usize) -> Option<OsString> {
         }
     });
     path
+}
+
+/// The paths of the loaded objects with this file name.
+pub fn paths_named(name: &str) -> Vec<OsString> {
+    let mut paths = Vec::new();
+    each_object(|object| {
+        // SAFETY: a C string of the loader.
+        let path = OsStr::from_bytes(unsafe { CStr::from_ptr(object.path) }.to_bytes());
+        if Path::new(path).file_name() == Some(OsStr::new(name)) {
+            paths.push(path.to_owned());
+        }
+    });
+    paths
 }
 
 /// A handle of the first object for which `is_it` is true.

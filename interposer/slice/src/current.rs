@@ -2,7 +2,10 @@
 //!
 //! docs/architecture.md describes the three modes ("How the library finds its slice").
 
+use std::ffi::OsStr;
 use std::fmt::Display;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use vgpu_driver::objects;
@@ -41,12 +44,10 @@ pub(crate) fn limited() -> Option<&'static Limited> {
 
 fn decide() -> Result<Slice, String> {
     let settings = Settings::read().map_err(|error| error.to_string())?;
-    let mut directories: Vec<PathBuf> = managed_directory()?.into_iter().collect();
-    directories.extend(settings.slices.iter().cloned());
+    let directories = directories()?;
     if directories.len() > MAX_LAYERS {
         return Err(format!(
-            "HAMI_SLICE: {} nested slices are refused: at most {MAX_LAYERS} are supported; end \
-             some `hami run`",
+            "{} nested slices are refused: at most {MAX_LAYERS} are supported; end some `hami run`",
             directories.len()
         ));
     }
@@ -64,35 +65,94 @@ fn decide() -> Result<Slice, String> {
     Ok(Slice::Limited(Limited::new(layers, settings.variables, index)))
 }
 
-/// The directory of the library itself, if a slice is there: this is how a container gets its
-/// slice.
+/// The directories of the slices of this process, outermost first.
 ///
-/// A program may change its root directory, or hide the library's directory, before its first call.
-/// Then the library cannot know whether the program has a slice. So CUDA is refused if the library
-/// is no longer at its path.
-fn managed_directory() -> Result<Option<PathBuf>, String> {
-    let Some(library) = objects::path_of(managed_directory as *const () as usize) else {
-        return Ok(None);
+/// A program may preload a copy of the library. Then its calls come to the copy first, and the other
+/// one is never asked. So the slices beside the other one count as well.
+fn directories() -> Result<Vec<PathBuf>, String> {
+    let library = objects::path_of(directories as *const () as usize);
+    let others =
+        objects::paths_named(NAME).into_iter().filter(|path| Some(path) != library.as_ref());
+    let mut found = Vec::new();
+    for path in others.chain(library.clone()) {
+        for directory in beside(Path::new(&path))? {
+            if !found.contains(&directory) {
+                found.push(directory);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The slices beside a library, outermost first. They are in the directory of its file, which is how
+/// a container gets its slice, and in the directory of the path by which it was loaded. In a slice
+/// of `hami run` that path is a link to the file.
+///
+/// The directory of the file comes first, so a link elsewhere cannot leave a container's slice.
+fn beside(library: &Path) -> Result<Vec<PathBuf>, String> {
+    let file = match library.canonicalize() {
+        Ok(file) => file,
+        // A program may change its root directory, or hide the library, before its first call.
+        // Then the library cannot know whether the program has a slice, and CUDA is refused.
+        Err(error) if library.is_absolute() => return Err(unseen(library, &error)),
+        // A relative path depends on the working directory, so it proves nothing. Containers and
+        // `hami run` use absolute paths.
+        Err(_) => return Ok(Vec::new()),
     };
-    let library = Path::new(&library);
-    let Some(directory) = library.parent() else { return Ok(None) };
-    let is_there = |path: &Path| path.try_exists().map_err(|error| unseen(path, &error));
-    // With only one of the two files the slice is damaged, and CUDA is refused.
-    if is_there(&directory.join("limits"))? || is_there(&directory.join("account"))? {
-        return Ok(Some(directory.to_owned()));
+    let (Some(own), Some(named)) = (file.parent(), library.parent()) else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    if is_slice(own)? {
+        found.push(own.to_owned());
     }
-    // A relative path depends on the working directory, so it proves nothing. Containers use an
-    // absolute path.
-    if library.is_absolute() && !is_there(library)? {
-        return Err(unseen(library, &"it is not there any more"));
+    if named.canonicalize().map_err(|error| unseen(named, &error))? != own {
+        match fs::read(named.join(LAYERS)) {
+            Ok(lines) => found.extend(lines_of(&lines)),
+            Err(_) if is_slice(named)? => found.push(named.to_owned()),
+            Err(_) => {}
+        }
     }
-    Ok(None)
+    // Only slices load this copy, so the one that this program was started in is not there any more.
+    if found.is_empty() && is_there(&own.join(KEPT))? {
+        return Err(format!(
+            "{}: the slice of this program cannot be found: it was removed, or this program cannot \
+             see it; start the program again with `hami run`",
+            library.display()
+        ));
+    }
+    Ok(found)
+}
+
+/// The file name of the library, in a container and in a slice.
+const NAME: &str = "libvgpu.so";
+
+/// A file in a slice's directory that lists the slices of its programs, outermost first, if there
+/// are others around it.
+const LAYERS: &str = "layers";
+
+/// A file beside the copies of the library that are kept for slices.
+const KEPT: &str = "kept-for-slices";
+
+fn lines_of(text: &[u8]) -> impl Iterator<Item = PathBuf> {
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| PathBuf::from(OsStr::from_bytes(line)))
+}
+
+/// Whether a directory is a slice. With only one of the two files it is damaged, and CUDA is
+/// refused.
+fn is_slice(directory: &Path) -> Result<bool, String> {
+    Ok(is_there(&directory.join("limits"))? || is_there(&directory.join("account"))?)
+}
+
+fn is_there(path: &Path) -> Result<bool, String> {
+    path.try_exists().map_err(|error| unseen(path, &error))
 }
 
 fn unseen(path: &Path, reason: &dyn Display) -> String {
     format!(
-        "{}: {reason}, so the limits beside the library cannot be found; call CUDA before chroot \
-         and before a change of mounts or user",
+        "{}: {reason}, so the limits beside the library cannot be found; if its slice was not \
+         removed, call CUDA before chroot and before a change of mounts or user",
         path.display()
     )
 }

@@ -2,7 +2,6 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `HAMI_SLICE` | slice directories, outermost first, separated by colons |
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_SM_LIMIT`, … | HAMi's limits: `hami_limits::variables` |
 //! | `CUDA_DEVICE_MEMORY_SHARED_CACHE` | without a limits page: which processes share a limit |
 //! | `CUDA_VISIBLE_DEVICES` | without a limits page: which card the i of `…_<i>` is |
@@ -10,16 +9,12 @@
 
 #![allow(clippy::disallowed_methods)] // no other module reads the environment
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use hami_limits::{InvalidValue, Variables};
 
 /// The settings in the environment.
 pub(crate) struct Settings {
-    /// Slice directories, outermost first.
-    pub(crate) slices: Vec<PathBuf>,
     /// The limits that HAMi's variables set.
     pub(crate) variables: Box<Variables>,
     /// The file that HAMi's processes share.
@@ -32,9 +27,6 @@ impl Settings {
     #[inline(never)] // or the caller's stack frame would have room for the variables
     pub(crate) fn read() -> Result<Self, InvalidValue> {
         Ok(Self {
-            slices: std::env::var_os("HAMI_SLICE")
-                .map(|list| directories(&list))
-                .unwrap_or_default(),
             variables: Box::new(Variables::parse(|name| std::env::var_os(name))?),
             shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
                 .map(|path| std::path::absolute(&path).unwrap_or(path)),
@@ -42,11 +34,6 @@ impl Settings {
             runtime: path("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()),
         })
     }
-}
-
-fn directories(list: &OsStr) -> Vec<PathBuf> {
-    let parts = list.as_bytes().split(|byte| *byte == b':').filter(|part| !part.is_empty());
-    parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
 }
 
 /// The entries of `CUDA_VISIBLE_DEVICES` now. The driver reads the variable in cuInit.
