@@ -5,6 +5,8 @@ default. The rest of the package receives a ``Settings`` object and reads no var
 """
 
 import os
+import stat
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,8 +67,9 @@ class Settings:
     """The settings that the environment contains."""
 
     runtime_directory: Path
-    """The directory of the user's slices: ``$XDG_RUNTIME_DIR/hami`` if that is an absolute path to
-    a directory of this user, else ``/tmp/hami-<uid>``. Both are local and empty after a reboot."""
+    """The directory of the user's slices: ``$HAMI_RUNTIME_DIR/hami`` if that is an absolute path to
+    a directory of this user, else ``/tmp/hami-<uid>``. That one is the same for shells, ``cron``,
+    ``sudo -u`` and services, and a logout does not remove it, as it does ``XDG_RUNTIME_DIR``."""
 
     library: Path = PACKAGED_LIBRARY
     """The preload library, ``HAMI_LIBRARY``. Default: the one in this package."""
@@ -107,7 +110,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     variables = dict(os.environ) if environment is None else dict(environment)
     library = variables.get("HAMI_LIBRARY")
     shared_cache = variables.get("CUDA_DEVICE_MEMORY_SHARED_CACHE")
-    runtime_directory = _runtime_directory(variables.get("XDG_RUNTIME_DIR"))
+    runtime_directory = _runtime_directory(variables.get("HAMI_RUNTIME_DIR"))
     return Settings(
         runtime_directory=runtime_directory,
         library=Path(library).absolute() if library else PACKAGED_LIBRARY,
@@ -123,16 +126,26 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     )
 
 
-def _runtime_directory(xdg_runtime: str | None) -> Path:
+def _runtime_directory(named: str | None) -> Path:
     """The directory must belong to this user: ``su`` and ``sudo`` may pass on another user's.
 
-    A relative path is ignored, as the XDG Base Directory Specification requires.
+    A relative path would be another one in each working directory, so it is ignored.
     """
-    if xdg_runtime and Path(xdg_runtime).is_absolute():
-        try:
-            if Path(xdg_runtime).stat().st_uid == os.geteuid():
-                return Path(xdg_runtime) / "hami"
-        except OSError:
-            pass
+    if named and Path(named).is_absolute() and _is_ours(Path(named), follow=True):
+        return Path(named) / "hami"
     # The name is predictable on purpose; the owner and mode are checked before use.
-    return Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108
+    common = Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108
+    if _is_ours(common) or not os.path.lexists(common):
+        return common
+    # Another user has taken the name. A name that nobody can predict is found by its owner.
+    others = sorted(path for path in common.parent.glob(f"{common.name}-*") if _is_ours(path))
+    return others[0] if others else Path(tempfile.mkdtemp(prefix=f"{common.name}-", dir="/tmp"))
+
+
+def _is_ours(path: Path, *, follow: bool = False) -> bool:
+    """Whether it is a directory of this user; a link to one is, if ``follow`` is set."""
+    try:
+        status = path.stat(follow_symlinks=follow)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

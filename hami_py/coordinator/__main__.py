@@ -53,6 +53,8 @@ def main(arguments: list[str]) -> int:
     lock = take_lock(os.path.join(runtime, LOCK))  # noqa: PTH118
     if lock is None:
         return 0
+    # While it is locked, `systemd-tmpfiles` removes nothing below it (hami_py/slices/runtime.py).
+    _try(os.open(runtime, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
     # Imported before the pid is written, so that the starter sees a failure of this import.
     from hami_py._native import coordinate  # noqa: PLC0415
 

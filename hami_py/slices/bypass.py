@@ -106,11 +106,10 @@ def require_checkable(program: str) -> None:
         return
     path = Path(found)
     status = path.stat()
-    changes = (status.st_mode & S_ISUID and status.st_uid != os.geteuid()) or (
-        status.st_mode & S_ISGID and status.st_gid != os.getegid()
-    )
+    changes = bool(status.st_mode & S_ISUID) and status.st_uid != os.geteuid()
+    changes |= bool(status.st_mode & S_ISGID) and status.st_gid != os.getegid()
     with suppress(OSError):
-        changes = changes or (os.geteuid() and os.getxattr(path, "security.capability"))
+        changes |= os.geteuid() != 0 and bool(os.getxattr(path, "security.capability"))
     if changes:
         why = "it runs with other rights, so the loader ignores the library (--strict)"
         raise NotLimited(found, why, "start `hami run` with these rights, like `sudo hami run`")

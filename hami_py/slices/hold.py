@@ -39,7 +39,13 @@ from hami_py.slices.processes import (
 )
 from hami_py.slices.programs import Command
 from hami_py.slices.record import RECORD, Record, new_record, read_record
-from hami_py.slices.runtime import locked, runtime_directory, try_lock, usable
+from hami_py.slices.runtime import (
+    keep_from_cleaners,
+    locked,
+    runtime_directory,
+    try_lock,
+    usable,
+)
 
 
 @dataclass
@@ -102,6 +108,7 @@ def create_held(
     directory = slices / os.urandom(16).hex()
     with usable(directory):
         slices.mkdir(mode=0o700, exist_ok=True)
+        keep_from_cleaners(slices.parent)
         with locked(slices):
             _remove_abandoned(slices)
             if record.name is not None:
@@ -127,6 +134,7 @@ def hold(directory: Path) -> Hold:
     if record is None:
         fix = f"remove it with `hami rm {directory.name}` and create another"
         raise StateError(f"slice {directory.name}", f"its {RECORD} cannot be read", fix)
+    keep_from_cleaners(directory.parent.parent)
     return Hold(directory, record, _lock(directory, os.O_RDONLY))
 
 

@@ -1,5 +1,9 @@
 """The runtime directory, which contains the user's slices, and its lock.
 
+It is in ``/tmp``, which a logout leaves alone. ``systemd-tmpfiles`` removes old files from there,
+but nothing below a directory that a process has locked (tmpfiles.d(5)). So each process that holds
+a slice, and the coordinator, share a lock of the runtime directory (``keep_from_cleaners``).
+
 Anyone can write to ``/tmp``: another user could create our directory first and place files in it.
 So the directory is used only if it is a real directory, belongs to this user, and is writable by no
 one else.
@@ -27,7 +31,7 @@ def runtime_directory(path: Path) -> Path:
     """
     what = f"runtime directory {path}"
     if set(" :$") & set(str(path)) or not str(path).isprintable():
-        fix = "set XDG_RUNTIME_DIR to a path of plain text without spaces, colons and dollar signs"
+        fix = "set HAMI_RUNTIME_DIR to a path of plain text without spaces, colons and dollar signs"
         raise StateError(what, "LD_PRELOAD cannot contain this path", fix)
     try:
         # If another file has this name, the check below reports it.
@@ -36,12 +40,12 @@ def runtime_directory(path: Path) -> Path:
         # lstat, because another user could place a symbolic link here.
         status = path.lstat()
     except OSError as error:
-        fix = "create it, or set XDG_RUNTIME_DIR to a directory that you can write to"
+        fix = "create it, or set HAMI_RUNTIME_DIR to a directory that you can write to"
         raise StateError(what, error.strerror or str(error), fix) from error
     if not stat.S_ISDIR(status.st_mode):
         raise StateError(what, "it is not a directory", "remove it")
     if status.st_uid != os.geteuid():
-        fix = "remove it, or set XDG_RUNTIME_DIR to a directory of yours"
+        fix = "remove it, or set HAMI_RUNTIME_DIR to a directory of yours"
         raise StateError(what, f"it belongs to user {status.st_uid}", fix)
     if status.st_mode & 0o022:
         raise StateError(what, "other users may write to it", f"run `chmod 700 {path}`")
@@ -59,7 +63,7 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
-        fix = "make it writable and free some space, or set XDG_RUNTIME_DIR to another directory"
+        fix = "make it writable and free some space, or set HAMI_RUNTIME_DIR to another directory"
         raise StateError(f"slice file {where}", error.strerror or str(error), fix) from error
 
 
@@ -82,6 +86,29 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def keep_from_cleaners(directory: Path) -> None:
+    """Keep ``systemd-tmpfiles`` from the directory as long as this process lives.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    status = directory.stat()
+    if (status.st_dev, status.st_ino) in _kept:
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # A cleaner runs. It has nothing old to remove from a new slice.
+        os.close(descriptor)
+    else:
+        _kept.add((status.st_dev, status.st_ino))
+
+
+_kept: set[tuple[int, int]] = set()
+"""The directories that this process has locked, as device and inode."""
 
 
 def try_lock(descriptor: int) -> bool:

@@ -199,7 +199,7 @@ def _real_clock(folder: Path) -> Iterator[Campaign]:
         env = {
             **server.env,
             "PYTHONPATH": str(ROOT),
-            "XDG_RUNTIME_DIR": str(runtime),
+            "HAMI_RUNTIME_DIR": str(runtime),
             "HAMI_LIBRARY": str(built.library),
         }
         stage = Stage(env, load)

@@ -57,7 +57,7 @@ class Stage:
 
     def end(self) -> None:
         """Ends the coordinator that the first `hami run` with a share has started."""
-        coordinator.end(Path(self.env["XDG_RUNTIME_DIR"]) / "hami")
+        coordinator.end(Path(self.env["HAMI_RUNTIME_DIR"]) / "hami")
 
     def _play(self, member: Member, seconds: float) -> list[Ran]:
         load = [

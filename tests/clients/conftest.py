@@ -10,7 +10,7 @@ from support import coordinator
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Path]:
-    """The value of XDG_RUNTIME_DIR; a coordinator started there ends with the test."""
+    """The value of HAMI_RUNTIME_DIR; a coordinator started there ends with the test."""
     path = tmp_path / "runtime"
     path.mkdir(mode=0o700)
     yield path

@@ -50,7 +50,7 @@ def env(artifacts: Artifacts, runtime: Path) -> Callable[[StubServer], dict[str,
         return {
             **gpu.env,
             "HAMI_LIBRARY": str(artifacts.library),
-            "XDG_RUNTIME_DIR": str(runtime),
+            "HAMI_RUNTIME_DIR": str(runtime),
             "HOME": str(Path.home()),
         }
 

@@ -44,7 +44,7 @@ def _installed() -> None:
 @pytest.fixture
 def env(artifacts: Artifacts, runtime: Path) -> Env:
     """`env(gpu)` is what `hami run` is run with."""
-    ours = {"HAMI_LIBRARY": str(artifacts.library), "XDG_RUNTIME_DIR": str(runtime)}
+    ours = {"HAMI_LIBRARY": str(artifacts.library), "HAMI_RUNTIME_DIR": str(runtime)}
     return lambda gpu: {**gpu.env, **ours}
 
 

@@ -65,7 +65,7 @@ def bare_env(home: Path, nvrtc: Path) -> Env:
 @pytest.fixture
 def env(artifacts: Artifacts, runtime: Path, bare_env: Env) -> Env:
     """`env(gpu)` is what `hami run` is run with."""
-    ours = {"HAMI_LIBRARY": str(artifacts.library), "XDG_RUNTIME_DIR": str(runtime)}
+    ours = {"HAMI_LIBRARY": str(artifacts.library), "HAMI_RUNTIME_DIR": str(runtime)}
     return lambda gpu: {**bare_env(gpu), **ours}
 
 

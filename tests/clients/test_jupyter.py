@@ -127,7 +127,7 @@ class Jupyter:
         self.env = {
             **base_environment(),
             **gpu.env,
-            "XDG_RUNTIME_DIR": str(self.runtime),
+            "HAMI_RUNTIME_DIR": str(self.runtime),
             "HAMI_LIBRARY": str(artifacts.library),
             "HOME": str(folder),
             "IPYTHONDIR": str(folder / "ipython"),

@@ -169,7 +169,7 @@ def test_hami_run_charges_for_a_context_what_hami_doctor_has_measured(card, cont
     """Beside other processes it finds less, by 3.25 MiB on an H100."""
     command = (sys.executable, "-m", "hami_py", "run", "--gpumem", "2GiB", "--")
     env = {**card.env, **python_path()}
-    env |= {"XDG_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}
+    env |= {"HAMI_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}
     # The stub's programs otherwise charge none.
     env = {name: value for name, value in env.items() if name != "HAMI_CONTEXT_MEMORY"}
     doctor = [sys.executable, "-m", "hami_py", "doctor"]

@@ -201,7 +201,7 @@ def test_a_limit_through_the_command_line_holds(card, programs):
     """End to end: `hami run` finds the card and creates the slice, and the limit holds."""
     command = (sys.executable, "-m", "hami_py", "run", "--gpumem", "256MiB", "--")
     env = {**card.env, **python_path()}
-    env |= {"XDG_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}
+    env |= {"HAMI_RUNTIME_DIR": str(card.folder), "HAMI_LIBRARY": str(card.library)}
     # A context alone takes more than this limit on most cards; test_driver_memory.py has that.
     env |= {"HAMI_CONTEXT_MEMORY": "0", "HAMI_GRANULE": "0"}
     with Console(programs("console"), env, prefix=command) as console:

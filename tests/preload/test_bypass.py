@@ -367,6 +367,10 @@ def test_ps_and_the_doctor_show_it(hami_run: HamiRun, program: Programs) -> None
 def test_a_library_that_no_loader_takes_is_refused_before_the_program_starts(
     hami_run: HamiRun, program: Programs, how: str
 ) -> None:
+    package = hami_run.folder / "lib" / "libvgpu.so"
+    package.parent.mkdir()
+    hami_run.library = Path(shutil.copy(hami_run.env["HAMI_LIBRARY"], package))
+    hami_run.env["HAMI_LIBRARY"] = str(package)
     hami = [sys.executable, "-m", "hami_py"]
     for command in (["run", "--", "echo", "started"], ["doctor", "--", str(program("waits"))]):
         with Started(hami_run.hidden(how, *hami, *command), hami_run.env) as started:

@@ -283,7 +283,7 @@ def test_the_examples_of_the_documentation_run(
         **gpu.env,
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_RUNTIME_DIR": str(tmp_path),
         "HAMI_LIBRARY": str(artifacts.library),
     }
     text = (ROOT / "docs" / "configuration.md").read_text()

@@ -166,7 +166,8 @@ def test_another_allocator(artifacts, program, gpu, slice_env, name):
     library = installed_library(name)
     same(artifacts, PYTHON, [library])
     env = slice_env(gpu, GIB)
-    for preloaded in (f"{library}:{artifacts.library}", f"{artifacts.library}:{library}"):
+    ours = env["LD_PRELOAD"]
+    for preloaded in (f"{library}:{ours}", f"{ours}:{library}"):
         env["LD_PRELOAD"] = preloaded
         assert run(PYTHON, env) == run(PYTHON, {})
         codes = [run([program("take_and_leave"), size], env).code for size in ("1024", "1025")]

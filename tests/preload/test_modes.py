@@ -312,7 +312,7 @@ def hami_env(artifacts, gpu, tmp_path):
     return {
         **gpu.env,
         "LD_PRELOAD": str(artifacts.library),
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_RUNTIME_DIR": str(tmp_path),
     }
 
 
@@ -370,7 +370,7 @@ def test_env_only_each_card_may_have_its_own_limit(
     env = {
         **gpu.env,
         "LD_PRELOAD": str(artifacts.library),
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_RUNTIME_DIR": str(tmp_path),
         "CUDA_DEVICE_MEMORY_LIMIT": "1g",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "2g",
         "CUDA_DEVICE_MEMORY_LIMIT_2": "0",

@@ -104,7 +104,7 @@ def test_a_limit_by_hami_s_variable_is_a_slice_as_well(artifacts, gpu, tmp_path,
     env = {
         **gpu.env,
         "LD_PRELOAD": str(artifacts.library),
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_RUNTIME_DIR": str(tmp_path),
         "CUDA_DEVICE_MEMORY_LIMIT": "1g",
     }
     ours = running(env, "hold", 64)

@@ -85,7 +85,7 @@ def test_without_a_page_every_card_is_shown_as_without_us(
         part for card in cards for kind in ("uuid", "serial") for part in (kind, card[kind])
     ]
     command = [program("nvml_cards"), *arguments]
-    env = {**gpu.env, "LD_PRELOAD": str(artifacts.library), "XDG_RUNTIME_DIR": str(tmp_path)}
+    env = {**gpu.env, "LD_PRELOAD": str(artifacts.library), "HAMI_RUNTIME_DIR": str(tmp_path)}
     if limited:
         env["CUDA_DEVICE_MEMORY_LIMIT"] = "1g"
     limit_less = [re.sub(r"total=\d+", "", line) for line in run(command, env).lines]

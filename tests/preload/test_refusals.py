@@ -33,7 +33,7 @@ def hami_env(artifacts, gpu, tmp_path):
     return {
         **gpu.env,
         "LD_PRELOAD": str(artifacts.library),
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_RUNTIME_DIR": str(tmp_path),
         "CUDA_DEVICE_MEMORY_LIMIT": "1g",
     }
 
@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_created_is_refused(hami_env, refusal):
 
 
 @pytest.mark.parametrize(
-    "variable", ["XDG_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_SHARED_CACHE"]
+    "variable", ["HAMI_RUNTIME_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MEMORY_SHARED_CACHE"]
 )
 def test_a_variable_that_limits_nothing_refuses_nothing(artifacts, gpu, program, variable):
     """Not even when it is no text: without a limit the library is idle."""
@@ -113,7 +113,7 @@ def test_a_run_time_directory_without_a_root_is_ignored(
     hami_env, program, tmp_path, common_place, name
 ):
     """As its specification says. The program's working directory stays as it was."""
-    env = {**hami_env, "XDG_RUNTIME_DIR": name, "CUDA_DEVICE_MEMORY_SHARED_CACHE": ""}
+    env = {**hami_env, "HAMI_RUNTIME_DIR": name, "CUDA_DEVICE_MEMORY_SHARED_CACHE": ""}
     done = run([program("memory_info")], env, cwd=tmp_path)
     assert f"total={GIB}" in done.out
     assert (common_place / "account").exists()

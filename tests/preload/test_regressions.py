@@ -30,7 +30,7 @@ def test_hami_s_limit_of_a_card_was_applied_to_another_card(
     env = {
         **gpu.env,
         "LD_PRELOAD": str(artifacts.library),
-        "XDG_RUNTIME_DIR": str(tmp_path),
+        "HAMI_RUNTIME_DIR": str(tmp_path),
         "CUDA_DEVICE_MEMORY_LIMIT_0": "3g",
         "CUDA_DEVICE_MEMORY_LIMIT_1": "1g",
         "CUDA_DEVICE_MEMORY_LIMIT_2": "2g",

@@ -45,7 +45,7 @@ def is_not_metered(script, *, card=0):
 def test_hami_s_variables(launcher, gpu, artifacts, tmp_path, *, share, policy, metered, in_slice):
     env = {"CUDA_DEVICE_SM_LIMIT": share, **({POLICY: policy} if policy else {})}
     if not in_slice:
-        env |= {"LD_PRELOAD": str(artifacts.library), "XDG_RUNTIME_DIR": str(tmp_path)}
+        env |= {"LD_PRELOAD": str(artifacts.library), "HAMI_RUNTIME_DIR": str(tmp_path)}
     script = launcher(gpu, None, env=env)
     script.do(*WORK)
     if in_slice:

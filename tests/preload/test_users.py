@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import hami_py
-from hami_py import CardLimit, StateError, gpu
+from hami_py import CardLimit, StateError, config, gpu, slices
 from hami_py._native import Account, LimitsPage
 from hami_py.cli import main
 from hami_py.slices import create
@@ -52,7 +52,7 @@ def bert(place):
 
 
 def common_place(user):
-    """Where a user's slices are without XDG_RUNTIME_DIR; anyone can make it first."""
+    """Where a user's slices are without HAMI_RUNTIME_DIR; anyone can make it first."""
     return Path(f"/tmp/hami-{user}")  # noqa: S108
 
 
@@ -149,7 +149,8 @@ def test_only_the_owner_has_access_to_a_slice(anna, uuid, place, umask):
         for path in [common_place(ANNA), directory.parent, directory]:
             assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (ANNA, 0o700)
         # The page may be read by all who get so far: in a container they must.
-        modes = {path.name: path.stat().st_mode for path in directory.iterdir()}
+        files = [path for path in directory.iterdir() if not path.is_symlink()]
+        modes = {path.name: path.stat().st_mode for path in files}
         assert all(stat.S_ISREG(mode) and not mode & 0o033 for mode in modes.values())
         assert {modes.pop(name) & 0o777 for name in ("account", "slice.json")} == {0o600}
 
@@ -290,6 +291,24 @@ def test_a_runtime_directory_of_another_user_is_not_used(anna, lay, uuid, place,
         anna.call(start)
 
 
+@each_trap
+def test_another_user_blocked_a_user_s_runtime_directory(anna, lay, trap):
+    """Anna gets one whose name nobody can know before, and finds it again."""
+
+    def find():
+        found = config.read({}).runtime_directory
+        return str(slices.runtime_directory(found))
+
+    with lay(trap, common_place(ANNA)):
+        first, second = (anna.call(find) for _ in range(2))
+        try:
+            assert first == second
+            assert first.startswith(f"{common_place(ANNA)}-")
+            assert (Path(first).stat().st_uid, Path(first).stat().st_mode & 0o777) == (ANNA, 0o700)
+        finally:
+            remove(Path(first))
+
+
 @pytest.fixture(params=["by default", "by HAMi's variable"])
 def account(request, place):
     """Where the account lies with HAMi's variables alone, and the variables."""
@@ -357,7 +376,7 @@ class TestCommands:
     """`hami` does not show or change another user's slices."""
 
     @careless
-    @pytest.mark.parametrize("variables", [{}, {"XDG_RUNTIME_DIR": "{anna}"}], ids=["own", "hers"])
+    @pytest.mark.parametrize("variables", [{}, {"HAMI_RUNTIME_DIR": "{anna}"}], ids=["own", "hers"])
     def test_ps_does_not_show_them(self, annas, bert, layers, variables):
         open_to_all(annas, layers)
         variables = {name: text.format(anna=annas.parents[1]) for name, text in variables.items()}

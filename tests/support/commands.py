@@ -21,7 +21,7 @@ class HamiCommand:
         return {
             **(gpu.env if gpu else {}),
             "PYTHONPATH": str(ROOT),
-            "XDG_RUNTIME_DIR": str(self._runtime),
+            "HAMI_RUNTIME_DIR": str(self._runtime),
             "XDG_DATA_HOME": str(self._runtime / "data"),
             "HAMI_LIBRARY": str(self._artifacts.library),
         }

@@ -23,7 +23,7 @@ from unit.machine import DEADLINE, Hami
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Path]:
-    """The value of XDG_RUNTIME_DIR in a test; a coordinator started there ends with the test."""
+    """The value of HAMI_RUNTIME_DIR in a test; a coordinator started there ends with the test."""
     path = tmp_path / "runtime"
     path.mkdir(mode=0o700)
     yield path
@@ -89,7 +89,7 @@ def stub(
     monkeypatch.setattr(gpu, "memory_free", lambda uuids: {})
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("HAMI_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("XDG_DATA_HOME", str(runtime / "data"))
     monkeypatch.setenv("HAMI_LIBRARY", str(artifacts.library))
     return server

@@ -22,7 +22,7 @@ Hami = Callable[..., "subprocess.CompletedProcess[str]"]
 #: Seconds for a program that ends by itself at once; far more than it needs.
 DEADLINE = 60
 
-#: Where slices live where XDG_RUNTIME_DIR does not say.
+#: Where slices live where HAMI_RUNTIME_DIR does not say.
 FALLBACK = Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108
 
 GIB = 1 << 30
@@ -52,7 +52,7 @@ def environment(runtime: Path, **more: str) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         # The package that is tested here, also where it is not installed.
         "PYTHONPATH": str(Path(hami_py.__file__).parents[1]),
-        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_RUNTIME_DIR": str(runtime),
         "XDG_DATA_HOME": str(runtime / "data"),
         "HAMI_LIBRARY": str(harmless_library()),
         **more,

@@ -23,7 +23,7 @@ def test_the_defaults() -> None:
 def test_every_variable(tmp_path: Path) -> None:
     settings = config.read(
         {
-            "XDG_RUNTIME_DIR": str(tmp_path),
+            "HAMI_RUNTIME_DIR": str(tmp_path),
             "HAMI_LIBRARY": "/opt/libvgpu.so",
             "CUDA_VISIBLE_DEVICES": "",
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -77,12 +77,19 @@ def test_a_relative_runtime_directory_is_skipped(
     monkeypatch.chdir(tmp_path)
     Path("here").mkdir(mode=0o700)
     for text in ("here", ".", "./here"):
-        assert config.read({"XDG_RUNTIME_DIR": text}).runtime_directory == FALLBACK
+        assert config.read({"HAMI_RUNTIME_DIR": text}).runtime_directory == FALLBACK
+
+
+def test_a_logout_removed_the_slices_of_a_job(tmp_path: Path) -> None:
+    """`XDG_RUNTIME_DIR` ends with the last session, and cron has none."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    session = config.read({"XDG_RUNTIME_DIR": str(tmp_path / "run")})
+    assert session.runtime_directory == config.read({}).runtime_directory == FALLBACK
 
 
 @pytest.mark.parametrize("text", ["", "/nonexistent", "/proc/1/root/x"])
 def test_a_missing_runtime_directory_is_skipped(text: str) -> None:
-    settings = config.read({"XDG_RUNTIME_DIR": text})
+    settings = config.read({"HAMI_RUNTIME_DIR": text})
     assert settings.runtime_directory == FALLBACK
 
 
@@ -93,7 +100,7 @@ def test_a_runtime_directory_of_another_user_is_skipped(tmp_path: Path) -> None:
         os.chown(foreign, 65534, 65534)
     else:
         foreign = Path("/")
-    settings = config.read({"XDG_RUNTIME_DIR": str(foreign)})
+    settings = config.read({"HAMI_RUNTIME_DIR": str(foreign)})
     assert settings.runtime_directory == FALLBACK
 
 

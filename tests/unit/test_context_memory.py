@@ -56,7 +56,7 @@ def hami_on(runtime: Path, artifacts: Artifacts) -> Callable[..., Run]:
     """`hami_on(gpu, *arguments)` runs `hami` on the stub, as users have it."""
 
     def start(gpu: StubServer, *arguments: str, **variables: str) -> Run:
-        ours = {"XDG_RUNTIME_DIR": str(runtime), "HAMI_LIBRARY": str(artifacts.library)}
+        ours = {"HAMI_RUNTIME_DIR": str(runtime), "HAMI_LIBRARY": str(artifacts.library)}
         command = [sys.executable, "-m", "hami_py", *arguments]
         return run(command, {**gpu.charging_env, **ours, **variables})
 

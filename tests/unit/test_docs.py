@@ -68,7 +68,7 @@ def _machine(
         **stub_server("a100,a100").env,
         "PATH": f"{folder}:/usr/bin:/bin",
         "PYTHONPATH": str(ROOT),
-        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_RUNTIME_DIR": str(runtime),
         "HAMI_LIBRARY": str(artifacts.library),
     }
 

@@ -51,7 +51,7 @@ def test_a_bad_setting_is_refused(hami: Hami) -> None:
 @pytest.fixture
 def environment(gpu: StubServer, artifacts: Artifacts, runtime: Path) -> dict[str, str]:
     """The environment of `hami`, as users have it."""
-    ours = {"XDG_RUNTIME_DIR": str(runtime), "HAMI_LIBRARY": str(artifacts.library)}
+    ours = {"HAMI_RUNTIME_DIR": str(runtime), "HAMI_LIBRARY": str(artifacts.library)}
     return {**gpu.charging_env, **ours}
 
 

@@ -100,7 +100,7 @@ def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
 
 
 def config_of(stub: StubServer) -> dict[str, str]:
-    names = ("XDG_RUNTIME_DIR", "HAMI_LIBRARY")
+    names = ("HAMI_RUNTIME_DIR", "HAMI_LIBRARY")
     return {**stub.env, **{name: os.environ[name] for name in names}}
 
 

@@ -28,7 +28,7 @@ def variables(gpu: StubServer, artifacts: Artifacts, runtime: Path) -> dict[str,
     return {
         **gpu.env,
         "PYTHONPATH": str(ROOT),
-        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_RUNTIME_DIR": str(runtime),
         "HAMI_LIBRARY": str(artifacts.library),
     }
 

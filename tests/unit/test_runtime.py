@@ -1,6 +1,8 @@
 """The runtime directory: made for us alone, or refused."""
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,13 +65,30 @@ def test_a_path_that_hami_slice_cannot_carry_is_refused(tmp_path: Path, name: st
         runtime_directory(tmp_path / name)
 
 
+@pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="there is no cleaner here")
+def test_the_cleaner_of_tmp_removed_the_files_of_a_running_slice(
+    hami: Hami, tmp_path: Path, runtime: Path
+) -> None:
+    """Usually it removes what is ten days old; here, whatever it may."""
+    clean = tmp_path / "clean.conf"
+    clean.write_text(f"e {runtime} - - - 0\n")
+    command = ["systemd-tmpfiles", "--clean", str(clean)]
+    script = f"{shlex.join(command)}; ls $HAMI_SLICE"
+    data = str(tmp_path / "data")
+    done = hami("run", "--keep", "--", "sh", "-c", script, XDG_DATA_HOME=data)
+    assert {"account", "grants", "limits", "slice.json"} <= set(done.stdout.split())
+    # Without a holder, it removes them.
+    subprocess.run(command, check=True)
+    assert list(runtime.rglob("account")) == []
+
+
 def test_an_unwritable_directory_is_one_line_and_125(hami: Hami) -> None:
     """/proc takes no directory, not even root's."""
     missing = Path("/proc/hami")
-    with pytest.raises(StateError, match="set XDG_RUNTIME_DIR"):
+    with pytest.raises(StateError, match="set HAMI_RUNTIME_DIR"):
         runtime_directory(missing)
     # A directory of ours, so that it is taken, in which nothing can be made.
-    done = hami("run", "--", "echo", "ran", XDG_RUNTIME_DIR=f"/proc/{os.getpid()}")
+    done = hami("run", "--", "echo", "ran", HAMI_RUNTIME_DIR=f"/proc/{os.getpid()}")
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.startswith("hami: runtime directory")
     assert done.stderr.count("\n") == 1

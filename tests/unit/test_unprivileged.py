@@ -54,7 +54,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="every other test ran 
 
 def test_a_program_runs_in_a_slice(home: Path) -> None:
     def test() -> None:
-        settings = config.read({"XDG_RUNTIME_DIR": str(home), "PATH": "/bin:/usr/bin"})
+        settings = config.read({"HAMI_RUNTIME_DIR": str(home), "PATH": "/bin:/usr/bin"})
         with create(settings.runtime_directory, [CardLimit("GPU-1")], []) as directory:
             environment = {**settings.environment, "HAMI_SLICE": str(directory)}
             script = ["sh", "-c", 'test -w "$HAMI_SLICE/account" && exit 7']
@@ -66,7 +66,7 @@ def test_a_program_runs_in_a_slice(home: Path) -> None:
 
 def test_roots_runtime_directory_is_not_touched(home: Path) -> None:
     def test() -> None:
-        settings = config.read({"XDG_RUNTIME_DIR": "/root"})
+        settings = config.read({"HAMI_RUNTIME_DIR": "/root"})
         assert settings.runtime_directory == FALLBACK.with_name(f"hami-{NOBODY}")
         with pytest.raises(StateError, match=r"Permission denied|belongs to user 0"):
             runtime_directory(Path("/usr/hami"))
@@ -77,11 +77,11 @@ def test_roots_runtime_directory_is_not_touched(home: Path) -> None:
 
 
 def test_each_user_sees_only_the_own_slices(home: Path, tmp_path: Path) -> None:
-    theirs = config.read({"XDG_RUNTIME_DIR": str(home)})
+    theirs = config.read({"HAMI_RUNTIME_DIR": str(home)})
     assert theirs.runtime_directory != home / "hami"
 
     def test() -> None:
-        settings = config.read({"XDG_RUNTIME_DIR": str(home)})
+        settings = config.read({"HAMI_RUNTIME_DIR": str(home)})
         with create(settings.runtime_directory, [CardLimit("GPU-1")], []) as directory:
             assert [info.directory for info in list_slices(settings)] == [directory]
         with pytest.raises(StateError, match=r"Permission denied|belongs to user 0"):
@@ -91,7 +91,7 @@ def test_each_user_sees_only_the_own_slices(home: Path, tmp_path: Path) -> None:
     roots.mkdir(mode=0o700)
     as_nobody(test)
     for refused in (list_slices, lambda settings: remove(settings, "train")):
-        with pytest.raises(StateError, match=f"belongs to user {NOBODY}; remove it, or set XDG_"):
+        with pytest.raises(StateError, match=f"belongs to user {NOBODY}; remove it, or set HAMI_"):
             refused(dataclasses.replace(theirs, runtime_directory=home / "hami"))
 
 

@@ -5,7 +5,7 @@
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_SM_LIMIT`, … | HAMi's limits: `hami_limits::variables` |
 //! | `CUDA_DEVICE_MEMORY_SHARED_CACHE` | without a limits page: which processes share a limit |
 //! | `CUDA_VISIBLE_DEVICES` | without a limits page: which card the i of `…_<i>` is |
-//! | `XDG_RUNTIME_DIR` | without a limits page: where the account is |
+//! | `HAMI_RUNTIME_DIR` | without a limits page: where the account is |
 
 #![allow(clippy::disallowed_methods)] // no other module reads the environment
 
@@ -19,7 +19,7 @@ pub(crate) struct Settings {
     pub(crate) variables: Box<Variables>,
     /// The file that HAMi's processes share.
     pub(crate) shared_cache: Option<PathBuf>,
-    /// The user's runtime directory, if the session has one.
+    /// Where the slices are to be.
     pub(crate) runtime: Option<PathBuf>,
 }
 
@@ -30,8 +30,8 @@ impl Settings {
             variables: Box::new(Variables::parse(|name| std::env::var_os(name))?),
             shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
                 .map(|path| std::path::absolute(&path).unwrap_or(path)),
-            // Its specification requires that a relative path is ignored.
-            runtime: path("XDG_RUNTIME_DIR").filter(|path| path.is_absolute()),
+            // A relative path would be another one in each working directory.
+            runtime: path("HAMI_RUNTIME_DIR").filter(|path| path.is_absolute()),
         })
     }
 }

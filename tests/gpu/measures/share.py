@@ -108,7 +108,7 @@ def make_stage(card: Card, slack: float = SLACK) -> Stage:
     env = {
         **card.env,
         **python_path(),
-        "XDG_RUNTIME_DIR": str(runtime),
+        "HAMI_RUNTIME_DIR": str(runtime),
         "HAMI_LIBRARY": str(card.library),
     }
     load = card.programs("load")
