@@ -9,7 +9,7 @@ use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::allocations::{ARRAYS, Kind, MIPMAPPED_ARRAYS};
 use vgpu_slice::charging::{self, Allocated, Taken};
 
-use crate::external;
+use crate::{bindings, external};
 
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`, macros in the header.
 const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
@@ -214,7 +214,9 @@ pub(crate) unsafe fn create_mipmapped(
 
 pub(crate) unsafe fn destroy(array: CUarray) -> Outcome {
     // SAFETY: the program's own argument.
-    charging::free(&ARRAYS, array as u64, || unsafe { real::cuArrayDestroy(array) })
+    charging::free(&ARRAYS, array as u64, || unsafe { real::cuArrayDestroy(array) })?;
+    bindings::array_ended(array as u64);
+    Ok(())
 }
 
 pub(crate) unsafe fn destroy_mipmapped(array: CUmipmappedArray) -> Outcome {
@@ -223,7 +225,9 @@ pub(crate) unsafe fn destroy_mipmapped(array: CUmipmappedArray) -> Outcome {
     if external::has_array(array) {
         return external::destroy_array(array, call);
     }
-    charging::free(&MIPMAPPED_ARRAYS, array as u64, call)
+    charging::free(&MIPMAPPED_ARRAYS, array as u64, call)?;
+    bindings::array_ended(array as u64);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::allocations::Owner;
 use vgpu_slice::mapped::{self, PHYSICAL};
 
+use crate::bindings;
+
 pub(crate) unsafe fn create(
     handle: *mut CUmemGenericAllocationHandle,
     size: usize,
@@ -39,7 +41,9 @@ fn device_of(properties: &CUmemAllocationProp) -> Option<CUdevice> {
 
 pub(crate) unsafe fn release(handle: CUmemGenericAllocationHandle) -> Outcome {
     // SAFETY: the program's own argument.
-    PHYSICAL.release(handle, || unsafe { real::cuMemRelease(handle) })
+    PHYSICAL.release(handle, || unsafe { real::cuMemRelease(handle) })?;
+    bindings::memory_ended();
+    Ok(())
 }
 
 pub(crate) unsafe fn retain(
@@ -68,7 +72,9 @@ pub(crate) unsafe fn map(
 
 pub(crate) unsafe fn unmap(address: CUdeviceptr, size: usize) -> Outcome {
     // SAFETY: the program's own arguments.
-    PHYSICAL.unmap(address, size as u64, || unsafe { real::cuMemUnmap(address, size) })
+    PHYSICAL.unmap(address, size as u64, || unsafe { real::cuMemUnmap(address, size) })?;
+    bindings::memory_ended();
+    Ok(())
 }
 
 pub(crate) unsafe fn export(

@@ -125,9 +125,17 @@ struct Mapping {
     address: u64,
     size: u64,
     serial: u64,
-    /// The object.
+    kept: Kept,
+}
+
+/// What keeps an object beside the references to its handle.
+#[derive(Clone, Copy)]
+pub struct Kept {
     handle: u64,
+    /// The object's serial number.
     of: u64,
+    /// The object's device.
+    pub device: CUdevice,
 }
 
 /// The serial number of the newest object or mapping.
@@ -274,32 +282,52 @@ impl MappedKind {
         address: impl FnOnce() -> u64,
         undo: impl FnOnce() -> CUresult,
     ) -> Outcome {
-        let Some(limited) = limited() else { return check(call()) };
-        let add = |object: &mut Object| {
-            object.mappings += 1;
-            Then::Keep
-        };
-        let Some((object, _)) = self.objects.change(handle, add) else { return check(call()) };
-        let outcome = self.charge_import(limited, &object, size).and_then(|()| check(call()));
-        if outcome.is_err() {
-            self.end_mapping(limited, handle, object.serial);
-            return outcome;
-        }
-        let serial = new_serial();
-        let mapping = Mapping { address: address(), size, serial, handle, of: object.serial };
+        let Some(kept) = self.keep(handle, size, call)? else { return Ok(()) };
+        let mapping = Mapping { address: address(), size, serial: new_serial(), kept };
         match self.mappings.insert(mapping) {
             Ok(None) => Ok(()),
             Ok(Some(replaced)) => {
                 // The driver has ended it by itself and has reused its address.
-                self.end_mapping(limited, replaced.handle, replaced.of);
+                self.end(replaced.kept);
                 Ok(())
             }
             Err(Full) => {
                 undo();
-                self.end_mapping(limited, handle, object.serial);
+                self.end(kept);
                 Err(CUDA_ERROR_OUT_OF_MEMORY)
             }
         }
+    }
+
+    /// Counts a mapping of `size` bytes, or what else keeps the memory of a handle until [`Self::end`].
+    /// `call` calls the driver. `None` if the memory is not known.
+    pub fn keep(
+        &self,
+        handle: u64,
+        size: u64,
+        call: impl FnOnce() -> CUresult,
+    ) -> Outcome<Option<Kept>> {
+        let add = |object: &mut Object| {
+            object.mappings += 1;
+            Then::Keep
+        };
+        let known =
+            limited().and_then(|limited| Some((limited, self.objects.change(handle, add)?)));
+        let Some((limited, (object, _))) = known else { return check(call()).map(|()| None) };
+        let kept = Kept { handle, of: object.serial, device: object.device };
+        let outcome = self.charge_import(limited, &object, size).and_then(|()| check(call()));
+        outcome.map(|()| Some(kept)).inspect_err(|_| self.end(kept))
+    }
+
+    /// Whether the memory of a handle is known.
+    pub fn is_known(&self, handle: u64) -> bool {
+        self.objects.change(handle, |_| Then::Keep).is_some()
+    }
+
+    /// Whether the program has no reference to a handle.
+    pub fn is_released(&self, kept: Kept) -> bool {
+        let found = self.objects.change(kept.handle, |_| Then::Keep);
+        found.is_some_and(|(object, _)| object.serial == kept.of && object.references == 0)
     }
 
     /// Charges the part of imported memory that a new mapping of `size` bytes shows for the first
@@ -341,19 +369,24 @@ impl MappedKind {
         }
     }
 
-    fn end_mapping(&self, limited: &Limited, handle: u64, of: u64) {
-        self.count_down(limited, handle, |it| it.serial == of, |it| &mut it.mappings);
+    /// What kept memory has ended.
+    pub fn end(&self, kept: Kept) {
+        if let Some(limited) = limited() {
+            self.count_down(limited, kept.handle, |it| it.serial == kept.of, |it| &mut it.mappings);
+        }
     }
 
     /// Ends all mappings between an address and `size` bytes behind it. `call` calls the driver.
     pub fn unmap(&self, address: u64, size: u64, call: impl FnOnce() -> CUresult) -> Outcome {
-        let Some(limited) = limited() else { return check(call()) };
+        if limited().is_none() {
+            return check(call());
+        }
         let newest = NEWEST.load(Ordering::Relaxed);
         check(call())?;
         // As in `release`.
         guard(|| {
             for mapping in self.take_mappings(address, size, newest) {
-                self.end_mapping(limited, mapping.handle, mapping.of);
+                self.end(mapping.kept);
             }
         });
         Ok(())
@@ -393,7 +426,7 @@ impl MappedKind {
     pub fn context_ended(&self, limited: &Limited, owner: Owner, before: Epoch) {
         let of_context = |object: &Object| object.owner == owner && before.covers(object.created);
         for object in self.objects.remove_all(of_context) {
-            self.mappings.remove_all(|mapping| mapping.handle == object.handle);
+            self.mappings.remove_all(|mapping| mapping.kept.handle == object.handle);
             self.uncharge(limited, &object);
         }
     }

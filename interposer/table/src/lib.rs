@@ -52,6 +52,13 @@ macro_rules! hook_table {
                     cuMipmappedArrayCreate => arrays::create_mipmapped;
                     cuMemCreate => virtual_memory::create;
                     cuMemMap => virtual_memory::map;
+                    cuMemMapArrayAsync => bindings::map_array;
+                    cuMemMapArrayAsync_ptsz => bindings::map_array_ptsz;
+                    cuMulticastCreate => bindings::create;
+                    cuMulticastBindMem => bindings::bind_memory;
+                    cuMulticastBindMem_v2 => bindings::bind_memory_v2;
+                    cuMulticastBindAddr => bindings::bind_address;
+                    cuMulticastBindAddr_v2 => bindings::bind_address_v2;
                     cuMemImportFromShareableHandle => virtual_memory::import;
                     cuImportExternalMemory => external::import;
                     cuIpcOpenMemHandle => ipc::open_v1;
@@ -83,6 +90,7 @@ macro_rules! hook_table {
                     cuMemRelease => virtual_memory::release;
                     cuMemRetainAllocationHandle => virtual_memory::retain;
                     cuMemUnmap => virtual_memory::unmap;
+                    cuMulticastUnbind => bindings::unbind;
                     cuMemExportToShareableHandle => virtual_memory::export;
                     cuExternalMemoryGetMappedBuffer => external::buffer;
                     cuExternalMemoryGetMappedMipmappedArray => external::mipmapped_array;

@@ -181,6 +181,45 @@ static int physical_memory(char **a)
     return descriptors(a);
 }
 
+/* Tiles of sparse arrays, and bindings to multicast objects, which have names of physical memory. */
+static int bound_memory(char **a)
+{
+    CUmemGenericAllocationHandle *physical = a[1] ? &SLOT(physicals, a[1]) : NULL;
+    if (IS("tile") || IS("untile")) { /* `tile ARRAY X h [STREAM]`, `untile ARRAY X - [STREAM]` */
+        CUarrayMapInfo info = {.resourceType = CU_RESOURCE_TYPE_ARRAY,
+                               .resource.array = SLOT(arrays, a[1]),
+                               .subresource.sparseLevel = {.offsetX = (unsigned)NUMBER(2, 0),
+                                                           .extentWidth = 64,
+                                                           .extentHeight = 64,
+                                                           .extentDepth = 1},
+                               .memOperationType = IS("tile") ? CU_MEM_OPERATION_TYPE_MAP
+                                                              : CU_MEM_OPERATION_TYPE_UNMAP,
+                               .deviceBitMask = 1};
+        if (IS("tile"))
+            info.memHandle.memHandle = SLOT(physicals, a[3]);
+        return CALL(cuMemMapArrayAsync, &info, 1, NULL);
+    }
+    if (IS("multicast")) { /* `multicast c 64M`, on device 0 */
+        CUmulticastObjectProp properties = {.numDevices = 1, .size = size(a[2])};
+        int result = CALL(cuMulticastCreate, physical, &properties);
+        return result ? result : CALL(cuMulticastAddDevice, *physical, 0);
+    }
+    if (IS("bind")) /* `bind c OFFSET h` */
+        return CALL(cuMulticastBindMem, *physical, size(a[2]), SLOT(physicals, a[3]), 0,
+                    physical_sizes[index_of(a[3])], 0);
+    if (IS("bind_v2"))
+        return CALL(cuMulticastBindMem_v2, *physical, 0, size(a[2]), SLOT(physicals, a[3]), 0,
+                    physical_sizes[index_of(a[3])], 0);
+    if (IS("bind_address")) /* `bind_address c OFFSET r 64M` */
+        return CALL(cuMulticastBindAddr, *physical, size(a[2]), address_of(a[3]), size(a[4]), 0);
+    if (IS("bind_address_v2"))
+        return CALL(cuMulticastBindAddr_v2, *physical, 0, size(a[2]), address_of(a[3]), size(a[4]),
+                    0);
+    if (IS("unbind")) /* `unbind c OFFSET 64M` */
+        return CALL(cuMulticastUnbind, *physical, 0, size(a[2]), size(a[3]));
+    return physical_memory(a);
+}
+
 static int virtual_memory(char **a)
 {
     CUdeviceptr *address = a[1] ? &SLOT(pointers, a[1]) : NULL;
@@ -209,5 +248,5 @@ static int virtual_memory(char **a)
         int result = CALL(cuMemcpyDtoH_v2, &byte, address_of(a[1]), 1);
         ANSWER(result, "%d", byte);
     }
-    return physical_memory(a);
+    return bound_memory(a);
 }

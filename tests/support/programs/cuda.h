@@ -263,6 +263,44 @@ DRIVER_API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset,
 DRIVER_API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes);
 DRIVER_API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access,
                                    size_t count);
+
+/* Sparse arrays and multicast objects. */
+typedef struct {
+    int resourceType;
+    union { CUarray array; } resource;
+    int subresourceType;
+    union {
+        struct {
+            unsigned level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth;
+        } sparseLevel;
+        struct { unsigned layer; unsigned long long offset, size; } miptail;
+    } subresource;
+    int memOperationType, memHandleType;
+    struct { CUmemGenericAllocationHandle memHandle; } memHandle;
+    unsigned long long offset;
+    unsigned deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+typedef struct { unsigned numDevices; size_t size; unsigned long long handleTypes, flags; } CUmulticastObjectProp;
+#define CU_RESOURCE_TYPE_ARRAY 0
+#define CU_MEM_OPERATION_TYPE_MAP 1
+#define CU_MEM_OPERATION_TYPE_UNMAP 2
+DRIVER_API CUresult cuMemMapArrayAsync(CUarrayMapInfo *infos, unsigned count, CUstream stream);
+DRIVER_API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
+                                      const CUmulticastObjectProp *properties);
+DRIVER_API CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);
+DRIVER_API CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
+                                       CUmemGenericAllocationHandle memory, size_t memory_offset,
+                                       size_t bytes, unsigned long long flags);
+DRIVER_API CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                          size_t offset, CUmemGenericAllocationHandle memory,
+                                          size_t memory_offset, size_t bytes, unsigned long long flags);
+DRIVER_API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
+                                        CUdeviceptr pointer, size_t bytes, unsigned long long flags);
+DRIVER_API CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice device,
+                                           size_t offset, CUdeviceptr pointer, size_t bytes,
+                                           unsigned long long flags);
+DRIVER_API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device,
+                                      size_t offset, size_t bytes);
 DRIVER_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
 
 /* Memory of other processes and other APIs. */

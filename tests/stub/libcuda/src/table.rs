@@ -7,7 +7,7 @@ use crate::capture::{calls as captures, hooks as capture};
 use crate::context::{self, green, primary, resources};
 use crate::launch::{self, old as old_launch};
 use crate::memory::array::{self, lines, mipmap};
-use crate::memory::vmm::{addresses, physical, share};
+use crate::memory::vmm::{addresses, bound, physical, share};
 use crate::memory::{
     self, copy, external, fill, graph_pool, host, ipc, managed, pointer, pool, surface, texture,
     volume,
@@ -131,6 +131,15 @@ table! {
     cuMemUnmap => addresses::unmap;
     cuMemSetAccess => addresses::set_access;
     cuMemGetAccess => addresses::get_access;
+    cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz => bound::map_array;
+    cuMulticastCreate => bound::create;
+    cuMulticastAddDevice => bound::add_device;
+    cuMulticastBindMem => bound::bind_memory;
+    cuMulticastBindMem_v2 => bound::bind_memory_on;
+    cuMulticastBindAddr => bound::bind_address;
+    cuMulticastBindAddr_v2 => bound::bind_address_on;
+    cuMulticastUnbind => bound::unbind;
+    cuMulticastGetGranularity => bound::granularity;
 
     // Memory of other processes and other APIs
     cuIpcGetMemHandle => ipc::get_handle;

@@ -11,7 +11,6 @@ const LAYERED: u32 = 1;
 const SURFACE: u32 = 2;
 const CUBEMAP: u32 = 4;
 const GATHER: u32 = 8;
-const SPARSE: u32 = 64;
 const DEFERRED: u32 = 128;
 
 pub fn shape(extents: [usize; 3], channels: u32, flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
@@ -158,7 +157,6 @@ fn a_shape_that_no_array_has_is_refused() {
         let with_format =
             |format| CUDA_ARRAY3D_DESCRIPTOR { Format: format, ..shape([4, 4, 0], 1, 0) };
         for (shape, error) in [
-            (shape([4, 4, 0], 1, SPARSE), CUDA_ERROR_NOT_SUPPORTED),
             (shape([4, 4, 0], 1, DEFERRED), CUDA_ERROR_NOT_SUPPORTED),
             (with_format(CU_AD_FORMAT_NV12), CUDA_ERROR_NOT_SUPPORTED),
             (with_format(CU_AD_FORMAT_BC7_UNORM), CUDA_ERROR_NOT_SUPPORTED),

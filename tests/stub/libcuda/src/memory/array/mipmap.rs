@@ -71,6 +71,9 @@ pub fn create(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     shape.check(&driver.engine.cards()[owner.card()], true)?;
+    if shape.is_sparse() {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
     let mut bytes = 0;
     let mut placed = Vec::new();
     for level in 0..shape.levels(level_count) {

@@ -11,6 +11,7 @@ pub mod shape;
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::context::{Context, current};
+use crate::memory::vmm::bound::Holder;
 use crate::memory::{alloc_in, check_at, free_at};
 use crate::process::{Driver, handle, lock};
 use driver_sys::cuda::*;
@@ -73,7 +74,8 @@ pub fn create<D: Descriptor>(array: Out<CUarray>, descriptor: In<D>) -> Answer {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     shape.check(&driver.engine.cards()[owner.card()], false)?;
-    let address = place(driver, owner, shape.bytes()?)?;
+    // Nothing reads the elements of a sparse array.
+    let address = if shape.is_sparse() { 0 } else { place(driver, owner, shape.bytes()?)? };
     let Some(created) = insert(driver, Placed { shape, address, context, is_level: false }) else {
         unplace(driver, address)?;
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
@@ -89,6 +91,10 @@ pub fn destroy(array: CUarray) -> Answer {
     if !driver.arrays.remove(array as usize) {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
+    if found.shape.is_sparse() {
+        lock(&driver.vmm).unbind(driver, Holder::Array(array as usize), |_| true);
+        return Ok(());
+    }
     unplace(driver, found.address)
 }
 
@@ -98,6 +104,7 @@ pub fn destroy_all(driver: &Driver, context: usize) {
     for (own_handle, array) in driver.arrays.live() {
         if lock(&array.0).context == context {
             driver.arrays.remove(own_handle);
+            lock(&driver.vmm).unbind(driver, Holder::Array(own_handle), |_| true);
         }
     }
 }
@@ -121,7 +128,7 @@ pub fn requirements(
     Err(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// `cuArrayGetSparseProperties`: only sparse arrays have them.
+/// `cuArrayGetSparseProperties`: the stub's sparse arrays have none.
 pub fn sparse_properties(_properties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, array: CUarray) -> Answer {
     let (driver, ..) = current()?;
     find(driver, array).ok_or(CUDA_ERROR_INVALID_HANDLE)?;

@@ -18,7 +18,7 @@ const DEFERRED_MAPPING: u32 = 0x80;
 const VIDEO_ENCODE_DECODE: u32 = 0x100;
 const STORED: u32 =
     LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | DEPTH_TEXTURE | COLOR_ATTACHMENT;
-const UNSUPPORTED: u32 = SPARSE | DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
+const UNSUPPORTED: u32 = DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
 
 /// The faces of a cube, which are layers.
 const FACES: u64 = 6;
@@ -125,6 +125,11 @@ impl Shape {
         self.is(SURFACE_LDST)
     }
 
+    /// Whether the program maps memory into the array.
+    pub fn is_sparse(&self) -> bool {
+        self.is(SPARSE)
+    }
+
     pub fn element_bytes(&self) -> Answer<u64> {
         element_bytes(self.format, self.channels)
     }
@@ -167,7 +172,7 @@ impl Shape {
 
     /// Refuses flags that are unknown or that the stub does not have.
     fn check_flags(&self) -> Answer {
-        if self.is(!(STORED | UNSUPPORTED)) {
+        if self.is(!(STORED | SPARSE | UNSUPPORTED)) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         if self.is(UNSUPPORTED) { Err(CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }

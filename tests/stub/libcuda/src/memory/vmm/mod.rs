@@ -2,7 +2,8 @@
 //! at the other.
 //!
 //! A physical allocation has a card or the host, but no address and no context. It lives until its
-//! last handle and its last mapping are gone, and the ledger releases its bytes at that moment.
+//! last handle, its last mapping and its last reference of another kind ([`bound`]) are gone, and the
+//! ledger releases its bytes at that moment.
 //!
 //! Its bytes are a range of a memory file. A program can have thousands of allocations, so those of
 //! one card share a file; only an allocation that can be exported has its own. Bytes appear at an
@@ -12,6 +13,7 @@
 //! order: this table, then [`crate::memory::mapped`].
 
 pub mod addresses;
+pub mod bound;
 pub mod physical;
 pub mod share;
 
@@ -60,6 +62,7 @@ struct Physical {
     handle_types: CUmemAllocationHandleType,
     is_direct: bool,
     handles: u64,
+    /// Mappings, tiles of sparse arrays and bindings.
     mappings: u64,
     is_written: bool,
 }
@@ -71,6 +74,9 @@ pub struct Vmm {
     stores: BTreeMap<Option<usize>, Store>,
     /// By handle. Handles are not used again.
     all: BTreeMap<u64, Physical>,
+    bound: Vec<bound::Bound>,
+    /// By handle.
+    multicasts: BTreeMap<u64, bound::Multicast>,
     last: u64,
 }
 
@@ -86,10 +92,14 @@ impl Vmm {
         found.ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    fn insert(&mut self, physical: Physical) -> u64 {
+    fn new_handle(&mut self) -> u64 {
         // Like the address of an object, and never a small number.
         self.last += 64;
-        let handle = (1 << 32) + self.last;
+        (1 << 32) + self.last
+    }
+
+    fn insert(&mut self, physical: Physical) -> u64 {
+        let handle = self.new_handle();
         self.all.insert(handle, physical);
         handle
     }

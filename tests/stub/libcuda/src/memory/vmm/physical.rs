@@ -20,10 +20,8 @@ fn check(driver: &Driver, properties: &CUmemAllocationProp) -> Answer<(Place, Op
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     }
     share::check_type(properties.requestedHandleTypes)?;
-    match properties.allocFlags.usage & !DECOMPRESS {
-        0 => {}
-        TILE_POOL => return Err(CUDA_ERROR_NOT_SUPPORTED),
-        _ => return Err(CUDA_ERROR_INVALID_VALUE),
+    if properties.allocFlags.usage & !(DECOMPRESS | TILE_POOL) != 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
     place_of(driver, properties.location)
 }
@@ -91,6 +89,9 @@ pub fn create(
 pub fn release(handle: CUmemGenericAllocationHandle) -> Answer {
     let driver = driver()?;
     let mut vmm = lock(&driver.vmm);
+    if vmm.release_multicast(driver, handle) {
+        return Ok(());
+    }
     vmm.held(handle)?.handles -= 1;
     vmm.free_unused(driver, handle);
     Ok(())
