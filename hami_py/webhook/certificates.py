@@ -24,7 +24,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Authority", "Certificates", "Lifetimes", "Serving", "bundle", "is_whole", "step"]
+__all__ = [
+    "Authority",
+    "Certificates",
+    "Lifetimes",
+    "Serving",
+    "bundle",
+    "is_whole",
+    "of_another_issuer",
+    "step",
+]
 
 _BACKDATED_S = 300.0
 """A certificate is valid from some time before its creation, because nodes' clocks differ."""
@@ -112,6 +121,27 @@ def step(
     )
     after = Certificates(needed, serving)
     return certificates if after == certificates else after
+
+
+def of_another_issuer(certificate: str, key: str, authority: str) -> Serving:
+    """A certificate that something else creates and renews.
+
+    Args:
+        certificate: PEM; the listener's certificate comes first, and its issuers may follow.
+        key: PEM.
+        authority: PEM of what the API server must trust.
+
+    Raises:
+        ValueError: one of them is no valid PEM, or the key is another certificate's.
+    """
+    if not _belongs(certificate, key):
+        raise ValueError("tls.crt is no certificate, or tls.key is not its key")
+    x509.load_pem_x509_certificates(authority.encode())
+    read = x509.load_pem_x509_certificate(certificate.encode())
+    made_at, expires_at = (
+        each.timestamp() for each in (read.not_valid_before_utc, read.not_valid_after_utc)
+    )
+    return Serving(certificate, key, authority, (), made_at, expires_at)
 
 
 def _authorities(

@@ -26,12 +26,20 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami_py.errors import HamiError
+from hami_py.errors import HamiError, StateError
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound
 from hami_py.kube.server import STRATEGIC_PATCH
 from hami_py.serving import Tls
-from hami_py.webhook.certificates import Certificates, Lifetimes, bundle, is_whole, step
+from hami_py.webhook.certificates import (
+    Certificates,
+    Lifetimes,
+    Serving,
+    bundle,
+    is_whole,
+    of_another_issuer,
+    step,
+)
 
 __all__ = ["Keeper", "WebhookObjects"]
 
@@ -73,6 +81,8 @@ class WebhookObjects:
     Attributes:
         namespace: the namespace of the Secret.
         secret: the Secret's name; it exists and may be empty.
+        is_ours: whether the webhook writes the Secret. If not, something else, such as
+            cert-manager, keeps ``tls.crt``, ``tls.key`` and ``ca.crt`` there.
         mutating: the MutatingWebhookConfiguration; ``None``: there is none.
         validating: the ValidatingWebhookConfiguration; ``None``: there is none.
         names: the DNS names and addresses at which the API server reaches the webhook.
@@ -83,6 +93,7 @@ class WebhookObjects:
     mutating: str | None
     validating: str | None
     names: Sequence[str]
+    is_ours: bool = True
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -178,11 +189,16 @@ class Keeper:
         """Does what is due.
 
         Raises:
+            StateError: the Secret of another program has no valid certificate.
             KubeError: part of it failed. ``NotFound``: the Secret is missing, or a configuration is
                 missing and everything else was done.
         """
-        certificates = self._keep_secret()
-        trusted = bundle(certificates)
+        if self._objects.is_ours:
+            certificates = self._keep_secret()
+            trusted, serving = bundle(certificates), certificates.serving
+        else:
+            serving = self._read_secret()
+            trusted = serving.authority
         missing: NotFound | None = None
         answers = self._is_answering and bool(self._shown)
         for kind, name in (
@@ -196,7 +212,6 @@ class Keeper:
                 except NotFound as error:
                     # The API server may still use the other configuration.
                     missing = error
-        serving = certificates.serving
         if serving is not None and serving.certificate != self._shown:
             self._tls.show(serving.certificate, serving.key)
             self._shown = serving.certificate
@@ -245,6 +260,21 @@ class Keeper:
             fix = "create it: kubectl apply -k deploy/"
             raise NotFound(what, "it does not exist", fix, error.status) from error
         raise Conflict(what, _CONTENDED, "find out which client does")
+
+    def _read_secret(self) -> Serving:
+        what = f"secret {self._objects.namespace}/{self._objects.secret}"
+        path = f"/api/v1/namespaces/{self._objects.namespace}/secrets/{self._objects.secret}"
+        answer = self._server.get(path, deadline_s=self._deadline_s)
+        data = msgspec.json.decode(answer, type=_Secret).data or {}
+        try:
+            certificate, key, authority = (
+                base64.b64decode(data[name]).decode() for name in ("tls.crt", "tls.key", "ca.crt")
+            )
+            return of_another_issuer(certificate, key, authority)
+        except KeyError as error:
+            raise StateError(what, f"it has no {error.args[0]}", "add it") from error
+        except ValueError as error:
+            raise StateError(what, str(error), "write PEM of a matching pair") from error
 
     def _write_secret(self, path: str, before: _Secret, wanted: Certificates) -> None:
         serving = wanted.serving

@@ -32,6 +32,12 @@ from hami_py.model import check_object_name
     help="The name of the Secret, the Service and both webhook configurations.",
 )
 @click.option(
+    "--certificate-secret",
+    metavar="SECRET",
+    help="Serve the certificate of this Secret (tls.crt, tls.key, ca.crt), which something else "
+    "creates and renews. Default: the webhook creates its own.",
+)
+@click.option(
     "--host",
     "hosts",
     multiple=True,
@@ -48,6 +54,7 @@ def webhook(
     listen: str,
     namespace: str,
     name: str,
+    certificate_secret: str | None,
     hosts: tuple[str, ...],
     settings_file: Path | None,
     schedulers: tuple[str, ...],
@@ -63,6 +70,7 @@ def webhook(
     objects and the rights that it needs.
     """
     names = [("--namespace", namespace), ("--name", name)]
+    names += [("--certificate-secret", certificate_secret)] if certificate_secret else []
     names += [("--host", each) for each in hosts if not _is_address(each)]
     names += [] if runtime_class is None else [("--runtime-class", runtime_class)]
     for field, text in names:
@@ -76,7 +84,14 @@ def webhook(
 
     reached_by = hosts or (f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local")
     settings = WebhookSettings(
-        objects=WebhookObjects(namespace, name, name, name, reached_by),
+        objects=WebhookObjects(
+            namespace=namespace,
+            secret=certificate_secret or name,
+            mutating=name,
+            validating=name,
+            names=reached_by,
+            is_ours=certificate_secret is None,
+        ),
         listen=at,
         pods=pod_settings,
         runtime_class=runtime_class,

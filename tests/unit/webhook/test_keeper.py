@@ -16,6 +16,7 @@ import msgspec
 import pytest
 import yaml
 
+from hami_py.errors import StateError
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound
 from hami_py.serving import Listen, Tls
@@ -307,3 +308,43 @@ def test_its_requests_need_exactly_the_rights_of_deploy() -> None:
         for name in rule["resourceNames"]
     }
     assert server.asked == granted
+
+
+def issued(made: Certificates) -> dict[str, str]:
+    """The data of a Secret as cert-manager writes it."""
+    serving = made.serving
+    assert serving is not None
+    pem = {"tls.crt": serving.certificate, "tls.key": serving.key, "ca.crt": bundle(made)}
+    return {name: base64.b64encode(text.encode()).decode() for name, text in pem.items()}
+
+
+def test_the_certificate_of_another_issuer_is_served_and_followed() -> None:
+    """The Secret is read and never written, and a renewed certificate replaces the old one."""
+    server, tls = Server(None), Shown()
+    objects = WebhookObjects("default", "theirs", "mutating", None, NAMES, is_ours=False)
+    keeper = Keeper(cast(ApiServer, server), objects, tls, Lifetimes(), clock=lambda: NOW)
+    for made in (step(Certificates(), NAMES, NOW, Lifetimes()) for _ in range(2)):
+        assert server.secret is not None and made.serving is not None
+        server.secret["data"] = issued(made)
+        keeper.round()
+        assert tls.certificate == made.serving.certificate
+        assert server.trusted() == bundle(made)
+    assert ("get", "secrets", "theirs") in server.asked
+    assert not [verb for verb, kind, _ in server.asked if kind == "secrets" and verb != "get"]
+
+
+@pytest.mark.parametrize("lacking", ["tls.crt", "tls.key", "ca.crt"])
+def test_a_foreign_secret_without_a_part_is_reported(lacking: str) -> None:
+    server = Server(None)
+    objects = WebhookObjects("default", "theirs", "mutating", None, NAMES, is_ours=False)
+    keeper = Keeper(cast(ApiServer, server), objects, Tls(), Lifetimes(), clock=lambda: NOW)
+    data = issued(step(Certificates(), NAMES, NOW, Lifetimes()))
+    assert server.secret is not None
+    server.secret["data"] = {name: text for name, text in data.items() if name != lacking}
+    with pytest.raises(StateError, match=lacking):
+        keeper.round()
+    # Another certificate's key.
+    other = issued(step(Certificates(), NAMES, NOW, Lifetimes()))
+    server.secret["data"] = data | {"tls.key": other["tls.key"]}
+    with pytest.raises(StateError, match="not its key"):
+        keeper.round()
