@@ -205,7 +205,7 @@ class ActiveAgent:
             shutil.rmtree(made, ignore_errors=True)
         elif now - self._made_at > _MAKE_AGAIN_S and (is_first or self._without_specification()):
             self._made_at = now
-            make_specification(program, made)
+            make_specification(program, made, self._settings.driver_root)
 
     def _report_health(self, uuid: str, why: str | None) -> None:
         _log.warning("card %s: %s", uuid, why or "healthy again")

@@ -26,6 +26,7 @@ class AgentSettings:
             because the kubelet refuses further pods without asking.
         nvidia_ctk: the program of the node's toolkit that makes CDI specifications; None = the
             agent makes none.
+        driver_root: where that program looks for the driver's files; None = where it is configured.
         killed: which findings end the container of their process.
         listen: where health and metrics are served.
         assignment_s: how long the start of a container waits for the pod's assignment. The kubelet
@@ -41,6 +42,7 @@ class AgentSettings:
     pods: pods.PodSettings = field(default_factory=pods.PodSettings)
     slots: int = 32
     nvidia_ctk: str | None = None
+    driver_root: str | None = None
     killed: tuple[Kind, ...] = ()
     listen: Listen = field(default_factory=lambda: Listen("0.0.0.0", 9382))  # noqa: S104
     assignment_s: float = 20.0

@@ -11,12 +11,16 @@ _NODE = Path("/proc/1/root")
 _DEADLINE_S = 30.0
 
 
-def make_specification(program: str, directory: Path, node: Path = _NODE) -> None:
+def make_specification(
+    program: str, directory: Path, driver_root: str | None = None, node: Path = _NODE
+) -> None:
     """Make the specification of all cards, for the driver that the node has now.
 
     Args:
         program: ``nvidia-ctk``, or its path on the node.
         directory: where the specification is written; created if it is missing.
+        driver_root: the directory on the node below which the driver's files are; None = as the
+            toolkit is configured.
         node: the root directory of the node.
 
     Raises:
@@ -24,6 +28,7 @@ def make_specification(program: str, directory: Path, node: Path = _NODE) -> Non
             be written. Then an earlier one stays.
     """
     command = ["chroot", str(node), program, "cdi", "generate", "--device-name-strategy=uuid"]
+    command += [] if driver_root is None else [f"--driver-root={driver_root}"]
     what, fix = f"{program} cdi generate on the node", "run it there by hand as root"
     try:
         done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, check=False)

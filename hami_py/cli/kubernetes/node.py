@@ -85,6 +85,12 @@ _directory = click.Path(path_type=Path, file_okay=False)
     "as nvidia-ctk: its name or its path on the node. Default: the agent makes none.",
 )
 @click.option(
+    "--driver-root",
+    metavar="DIRECTORY",
+    help="Where that program looks for the driver's files on the node, such as /run/nvidia/driver. "
+    "Default: where the toolkit is configured.",
+)
+@click.option(
     "--kill",
     "killed",
     type=click.Choice(("bypass", "covered")),
@@ -106,6 +112,7 @@ def node(
     kubelet_directory: Path,
     cdi_directories: tuple[Path, ...],
     nvidia_ctk: str | None,
+    driver_root: str | None,
     killed: tuple[Literal["bypass", "covered"], ...],
     settings_file: Path | None,
     kubeconfig: Path | None,
@@ -132,6 +139,7 @@ def node(
         pods=pod_settings,
         slots=slots,
         nvidia_ctk=nvidia_ctk,
+        driver_root=driver_root,
         killed=killed,
         listen=at,
     )

@@ -40,10 +40,16 @@ def program(folder: Path, script: str) -> str:
 
 def test_its_cards_can_be_given_to_containers(tmp_path: Path) -> None:
     made = tmp_path / "state" / "cdi"
-    make_specification(program(tmp_path, WRITES), made, Path("/"))
+    make_specification(program(tmp_path, WRITES), made, node=Path("/"))
     edits = NodeCards([made]).edits(["GPU-a"])
     assert edits.version == "0.8.0"
     assert edits.own["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+
+
+def test_the_drivers_files_may_be_below_another_directory(tmp_path: Path) -> None:
+    heard = program(tmp_path, 'printf "%s\n" "$@" > "$0.arguments"')
+    make_specification(heard, tmp_path, "/run/nvidia/driver", node=Path("/"))
+    assert "--driver-root=/run/nvidia/driver" in Path(f"{heard}.arguments").read_text().split()
 
 
 @pytest.mark.parametrize(
@@ -57,13 +63,13 @@ def test_its_cards_can_be_given_to_containers(tmp_path: Path) -> None:
 def test_a_failure_says_why_and_keeps_the_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
 ) -> None:
-    make_specification(program(tmp_path, WRITES), tmp_path, Path("/"))
+    make_specification(program(tmp_path, WRITES), tmp_path, node=Path("/"))
     monkeypatch.setattr(nvidia_ctk, "_DEADLINE_S", 0.5 if "sleep" in script else 30.0)
     with pytest.raises(StateError, match=why):
-        make_specification(program(tmp_path, script), tmp_path, Path("/"))
+        make_specification(program(tmp_path, script), tmp_path, node=Path("/"))
     assert NodeCards([tmp_path]).missing(["GPU-a"]) == []
 
 
 def test_a_node_without_the_program(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="nowhere cdi generate on the node"):
-        make_specification("/nowhere", tmp_path, Path("/"))
+        make_specification("/nowhere", tmp_path, node=Path("/"))
