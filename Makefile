@@ -135,7 +135,7 @@ ROOT := $(filter 0,$(shell id -u))
 .PHONY: test-cluster-tools
 test-cluster-tools: $(if $(ROOT),test-node-tools) ## Kubernetes for the tests, built once per version into the user's cache (Go 1.26)
 	@$(call require,go,Go 1.26 builds Kubernetes,see https://go.dev/dl/)
-	@PYTHONPATH=tests python3 -m cluster.binaries control-plane controllers kubectl $(if $(ROOT),node) >/dev/null
+	@PYTHONPATH=tests python3 -m cluster.binaries control-plane controllers kubectl helm helm3 $(if $(ROOT),node) >/dev/null
 
 .PHONY: test-node-tools
 test-node-tools:
@@ -173,12 +173,17 @@ lint: build ## formatting, warnings, types, import layers, generated files
 	@$(PYTHON) -m mypy.stubtest hami_py._native
 	@$(BIN)/lint-imports --no-cache
 	@$(PYTHON) interposer/sys/generate --check $(HEADERS)
+	@PYTHONPATH=tests $(PYTHON) -m cluster.manifests --check
 
 .PHONY: gen
 gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers and the kubelet's interfaces
 	@$(PYTHON) interposer/sys/generate $(HEADERS)
 	@PYTHONPATH=tests $(PYTHON) -m cluster.interfaces
 	@cargo fmt --all
+
+.PHONY: manifests
+manifests: .venv/.complete ## render deploy/ for kustomize, and the table of values, from the chart in deploy/chart
+	@PYTHONPATH=tests $(PYTHON) -m cluster.manifests
 
 .PHONY: bench
 bench: build ## measure what docs/results/ claims

@@ -1,6 +1,6 @@
 """Builds the programs of a cluster once; there is no package of them to install.
 
-`tools/kubernetes` and `tools/containerd` are Go modules that lock every version. Go downloads their
+The folders of `tools` are Go modules that lock every version. Go downloads their
 sources from its module proxy. The programs are kept per user, in a folder that is named after their
 sources: `${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<group>-<key>/`. A group has the programs
 that one kind of test needs, so a test of the scheduler does not wait for a kubelet.
@@ -55,6 +55,8 @@ GROUPS: dict[str, tuple[Program, ...]] = {
     ),
     "kubectl": (_kubernetes("kubectl"),),
     "controllers": (_kubernetes("kube-controller-manager"),),
+    "helm": (Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),),
+    "helm3": (Program("helm", "helm3", "helm.sh/helm/v3/cmd/helm"),),
     "node": (
         _kubernetes("kubelet"),
         _containerd("containerd"),

@@ -37,7 +37,7 @@ def deployment(part: str) -> Object:
 def container(part: str) -> Object:
     """The container of that Deployment in which a program of ours runs."""
     containers = deployment(part)["spec"]["template"]["spec"]["containers"]
-    (found,) = [each for each in containers if each["image"] == "hami-py"]
+    (found,) = [each for each in containers if each["image"].startswith("hami-py:")]
     return dict(found)
 
 

@@ -29,9 +29,9 @@ CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _OTHERS = ("apiVersion", "kind", "leaderElection", "profiles")
 
 
-def configuration(port: int, file: str = "scheduler/scheduler.yaml") -> Object:
-    """deploy's, for pods that name no scheduler, with our extender at this port."""
-    (wanted,) = documents(file)
+def configuration(port: int, wanted: Object | None = None) -> Object:
+    """deploy's or another one, for pods that name no scheduler, with our extender at this port."""
+    wanted = wanted or documents("scheduler/scheduler.yaml")[0]
     (extender,) = wanted["extenders"]
     extender["urlPrefix"] = f"http://127.0.0.1:{port}"
     return {key: value for key, value in wanted.items() if key not in _OTHERS}

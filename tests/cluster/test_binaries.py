@@ -60,7 +60,10 @@ def test_a_missing_go_is_reported(
 
 def test_an_unknown_tier_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert binaries.main(["all"]) == 2
-    assert "the groups are control-plane, kubectl, controllers, node" in capsys.readouterr().err
+    assert (
+        "the groups are control-plane, kubectl, controllers, helm, helm3, node"
+        in capsys.readouterr().err
+    )
 
 
 def test_shapes_differ_in_fields_and_types_alone() -> None:

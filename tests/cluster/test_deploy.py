@@ -3,12 +3,12 @@
 import contextlib
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from cluster import objects, waiting
+from cluster import charts, objects, waiting
 from cluster.api import ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
@@ -19,7 +19,7 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from cluster.test_queries import hami
 
-pytestmark = pytest.mark.programs("kubectl")
+pytestmark = pytest.mark.programs("kubectl", "helm", "helm3")
 
 
 #: Pods with other resources are ignored: NVIDIA's time slicing, names that are not enabled.
@@ -85,18 +85,19 @@ def test_a_pod_is_admitted_scheduled_and_bound(
 def test_the_names_of_alibaba_cloud_are_enabled(
     control_plane: StartControlPlane, address: str, tmp_path: Path
 ) -> None:
-    """By the kustomization of docs/install.md, beside a copy of deploy/."""
-    page = (DEPLOY.parent / "docs" / "install.md").read_text()
-    (mine,) = re.findall(r"^```yaml\n([^`]*components:[^`]*)^```$", page, re.M)
-    (tmp_path / "kustomization.yaml").write_text(mine)
-    shutil.copytree(DEPLOY, tmp_path / "hami" / "deploy")
+    """By the chart, with Helm 3; test_node_life.py uses Helm 4."""
     (port,) = free_ports(1)
+    profiled = ("--set", "settings.profiles={hami,aliyun}")
+    maps = [each for each in charts.rendered(*profiled) if each["kind"] == "ConfigMap"]
+    files = {name: text for each in maps for name, text in each["data"].items()}
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(files["settings.yaml"])
     profiles = [{"schedulerName": "hami-scheduler"}]
-    wanted = {**configuration(port, "aliyun/scheduler.yaml"), "profiles": profiles}
-    cluster = control_plane(scheduler=wanted)
-    apply(cluster, tmp_path)
+    wanted = yaml.safe_load(files["scheduler.yaml"])
+    cluster = control_plane(scheduler={**configuration(port, wanted), "profiles": profiles})
+    release = ("--namespace", charts.NAMESPACE, "--create-namespace")
+    charts.run(cluster, "install", charts.RELEASE, charts.CHART, *release, *profiled, group="helm3")
     cluster.api.create(NODES, node("a", [card("a", 0)]))
-    settings = DEPLOY / "aliyun" / "settings.yaml"
     limits = {"aliyun.com/gpu-mem": 4, "aliyun.com/gpu-core.percentage": 30}
     with extender(cluster, port, settings), webhook(cluster, address, settings):
         pod = create_soon(cluster, objects.pod("theirs", limits))

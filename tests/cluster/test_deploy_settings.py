@@ -1,7 +1,7 @@
 """One edit of the settings reaches both Deployments, and all parts use the same resource names.
 
-The tests render deploy/ and the kustomizations of docs/install.md with `kubectl kustomize`, without
-a cluster.
+The tests render deploy/ and the kustomizations of docs/install.md with `kubectl kustomize`, and the
+chart with Helm, without a cluster.
 """
 
 import re
@@ -15,11 +15,12 @@ import yaml
 
 from cluster import binaries
 from cluster.api import Object
-from cluster.deployed import DEPLOY, documents
+from cluster.charts import rendered
+from cluster.deployed import DEPLOY
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI
 
-pytestmark = [pytest.mark.programs("kubectl"), pytest.mark.usefixtures("programs")]
+pytestmark = [pytest.mark.programs("kubectl", "helm"), pytest.mark.usefixtures("programs")]
 
 PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
 
@@ -131,8 +132,8 @@ def _data(each: Object) -> Object:
     return each["data"] if each["kind"] == "ConfigMap" else {}
 
 
-def test_the_enabled_names_are_those_of_the_scheduler_configuration(tmp_path: Path) -> None:
-    plain, more = kustomized(DEPLOY), kustomized(of_the_page(tmp_path, "components"))
+def test_the_enabled_names_are_those_of_the_scheduler_configuration() -> None:
+    plain, more = kustomized(DEPLOY), rendered("--set", "settings.profiles={hami,aliyun}")
     for made, profiles in ((plain, (HAMI,)), (more, (HAMI, ALIYUN))):
         names = {name for profile in profiles for name in profile.resources}
         assert both(made)[1].profiles == profiles
@@ -142,10 +143,3 @@ def test_the_enabled_names_are_those_of_the_scheduler_configuration(tmp_path: Pa
         published = {HAMI.gpu, HAMI.memory, HAMI.cores}
         assert {name for name, is_ignored in managed(made).items() if not is_ignored} == published
     assert both(plain)[1].schedulers == both(more)[1].schedulers
-
-
-def test_the_schedulers_configuration_differs_only_in_the_names() -> None:
-    (plain,), (more,) = documents("scheduler/scheduler.yaml"), documents("aliyun/scheduler.yaml")
-    for each in (plain, more):
-        each["extenders"][0].pop("managedResources")
-    assert plain == more

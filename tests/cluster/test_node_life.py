@@ -1,6 +1,11 @@
-"""The life of a node's agent: its figures, node modes, an upgrade, and its removal."""
+"""A release of the chart and a node's agent: figures, modes, upgrades, a rollback, the removal.
 
+The commands are those of docs/install.md; what a test cluster has otherwise is replaced in them.
+"""
+
+import json
 import re
+import shlex
 import time
 from functools import partial
 from pathlib import Path
@@ -8,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cluster import waiting
+from cluster import charts, images, waiting
 from cluster.api import ApiError, Object
 from cluster.conftest import StartWhole
 from cluster.deployed import DEPLOY, create_soon
@@ -18,7 +23,6 @@ from cluster.limited_pods import (
     Limited,
     command,
     compute,
-    install,
     run_in,
     running,
 )
@@ -26,17 +30,60 @@ from cluster.objects import NODES, PODS
 from cluster.whole import WholeCluster
 from support.running import Started
 
-pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.programs("controllers", "kubectl", "node", "helm"),
+    pytest.mark.timeout(300),
+]
 
 SYSTEM = "/api/v1/namespaces/hami-system"
+
+PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
+
+HOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
 def cluster(whole_cluster: StartWhole) -> WholeCluster:
     """A cluster with hami and two cards; the last test removes hami."""
     cluster = whole_cluster(cards="a100,a100")
-    install(cluster)
+    for each in commands("The first limited pod"):
+        typed(cluster, each)
+    cluster.api.delete(f"{PODS}/train")
+    waiting.gone(cluster.api, f"{PODS}/train")
     return cluster
+
+
+def commands(title: str) -> list[str]:
+    """The commands of a section of the page."""
+    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"^ *((?:helm|kubectl) .*?)(?: +# .*)?$", section, re.M)
+
+
+def typed(cluster: WholeCluster, command: str) -> str:
+    """What a command of the page says, which has to succeed."""
+    for written, here in (
+        ("NODE", cluster.node.name),
+        ("registry.example/hami-py", "hami-py"),
+        ("deploy/", f"{DEPLOY}/"),
+    ):
+        command = command.replace(written, here)
+    program, *arguments = shlex.split(command)
+    if program == "helm":
+        return charts.run(cluster.control_plane, *arguments)
+    if "examples/" in command:
+        return cluster.kubectl("apply", "-f", _with_client(cluster, arguments[-1]))
+    if arguments[-1] == "nvidia-smi":
+        report = json.loads(run_in(cluster, arguments[1], [*PROGRAM, "fill", "256"]))
+        assert report["total"] == 3000 * MIB
+        return ""
+    return cluster.kubectl(*arguments)
+
+
+def _with_client(cluster: WholeCluster, file: str) -> Path:
+    """The pod with an image that the node has."""
+    path = cluster.control_plane.folder / "pod.yaml"
+    path.write_text(re.sub(r"image: .*", f"image: {images.CLIENT}", Path(file).read_text()))
+    return path
 
 
 def start(cluster: WholeCluster, *pods: Limited) -> None:
@@ -186,14 +233,45 @@ def test_running_pods_and_new_ones_survive_an_upgrade(cluster: WholeCluster) -> 
     delete_all(cluster)
 
 
+def test_an_upgrade_and_a_rollback_keep_the_limits_of_running_pods(cluster: WholeCluster) -> None:
+    """With other settings and another image; new pods follow them. Takes a minute."""
+    start(cluster, Limited("kept", 3000, 10))
+    (upgrade,) = commands("Upgrade")[:1]
+    assert upgrade.startswith("helm upgrade")
+    (rollback,) = re.findall(r"`(helm [^`]*rollback[^`]*)`", PAGE)
+    settings = "--set settings.default_cores=25 --set node.slots=16"
+    image = "--set image.repository=docker.io/library/hami-py"
+    for number, (each, cores) in enumerate(
+        [(f"{upgrade} {settings} {image}", 25), (f"{rollback} --wait", 0)]
+    ):
+        typed(cluster, each)
+        cluster.rolled_out("daemonset/hami-node")
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            (hook,) = cluster.api.get(f"{HOOKS}/{kind}/hami-webhook")["webhooks"]
+            assert hook["rules"], "the webhook has added them, and Helm keeps them"
+            assert hook["clientConfig"]["caBundle"]
+        status = cluster.api.get(f"{PODS}/kept")["status"]
+        assert status["containerStatuses"][0]["restartCount"] == 0
+        report = json.loads(run_in(cluster, "kept", [*PROGRAM, "fill", "256"]))
+        assert (report["total"], report["error"] != "") == (3000 * MIB, True)
+        new = Limited(f"new-{number}", 500, 1).pod("sleep infinity")
+        del new["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucores"]
+        create_soon(cluster.control_plane, new)
+        running(cluster, f"new-{number}")
+        assigned = cluster.api.get(f"{PODS}/new-{number}")["metadata"]["annotations"]
+        (card,) = json.loads(assigned["hami.io/assignment"])["containers"]["main"]
+        assert card.get("cores", 0) == cores
+    delete_all(cluster)
+
+
 def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
     """As docs/install.md says. Takes half a minute for two rollouts."""
     root = Path(f"/proc/{cluster.node.init_pid()}/root")
     start(cluster, Limited("last", 3000, 10))
-    system = "--namespace=hami-system"
-    cluster.kubectl(system, "delete", "daemonset", "hami-node")
+    find, clean, wait, *remove = commands("Uninstall")[:6]
+    assert "last" in typed(cluster, find)
+    typed(cluster, clean)
     waiting.until(lambda: not agents(cluster), "the agent has ended")
-    cluster.kubectl("apply", "-k", DEPLOY / "cleanup")
 
     def log() -> str:
         for pod in cluster.api.list(f"{SYSTEM}/pods"):
@@ -205,7 +283,7 @@ def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
     waiting.until(lambda: "still run: default/last" in log(), "it waits")
     assert (root / "var/lib/hami/ledger.json").exists()
     delete_all(cluster)
-    cluster.rolled_out("daemonset/hami-cleanup")
+    typed(cluster, wait)
     assert not (root / "var/lib/hami").exists()
     assert not (root / "run/hami").exists()
     assert " /run/hami " not in (root / "proc/1/mountinfo").read_text()
@@ -213,8 +291,10 @@ def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
     node = cluster.api.get(f"{NODES}/{cluster.node.name}")
     assert not [key for key in node["metadata"]["annotations"] if key.startswith("hami.io")]
     assert "nvidia.com/gpumem" not in node["status"]["capacity"]
-    cluster.kubectl("delete", "-k", DEPLOY / "cleanup")
-    cluster.kubectl("delete", "--ignore-not-found", "-k", DEPLOY)
+    for each in remove:
+        typed(cluster, each)
+    labels = cluster.api.get(f"{NODES}/{cluster.node.name}")["metadata"]["labels"]
+    assert not [label for label in labels if label.startswith("hami.io")]
     for path in (
         "/api/v1/namespaces",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",

@@ -9,8 +9,8 @@ import yaml
 
 from support.artifacts import ROOT
 
-#: The version that deploy/ takes.
-TAG = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())["images"][0]["newTag"]
+#: The version that the chart takes.
+TAG = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text())["appVersion"]
 
 #: The programs that the recipe and make itself run.
 TOOLS = ("bash", "cp", "cut", "git", "grep", "id", "mkdir", "python3", "rm", "sed", "uname")

@@ -21,7 +21,7 @@ else:
 
 DOCKERFILE = (ROOT / "deploy" / "image" / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-KUSTOMIZATION = yaml.safe_load((ROOT / "deploy" / "kustomization.yaml").read_text())
+CHART = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text())
 
 #: The wheel tags that Debian 12 and later accept.
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)] + [
@@ -64,8 +64,8 @@ def test_a_deployment_runs_as_the_images_user(part: str) -> None:
 
 
 def test_deploy_uses_the_version_of_this_checkout() -> None:
-    ours = [each for each in KUSTOMIZATION["images"] if each["name"] == "hami-py"]
-    assert ours == [{"name": "hami-py", "newName": "hami-py", "newTag": PROJECT["version"]}]
+    assert CHART["version"] == CHART["appVersion"] == PROJECT["version"]
+    assert deployed.container("webhook")["image"] == f"hami-py:{PROJECT['version']}"
 
 
 def test_its_labels_are_those_of_the_project() -> None:

@@ -201,7 +201,7 @@ def options_of(command: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", ["scheduler", "webhook"])
 def test_every_option_is_on_the_page_with_its_default(command: str) -> None:
-    text = section("Options", INSTALL).split(f"`hami {command}`")[1].split("`hami webhook`, in")[0]
+    text = section("Options", INSTALL).split(f"`hami {command}`")[1].split("\n`hami webhook`:")[0]
     assert {row[0]: row[1].strip("`") for row in rows(text)} | OF_ALL == options_of(command)
 
 

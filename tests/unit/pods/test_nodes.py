@@ -263,7 +263,7 @@ def test_a_quota_without_them_is_ignored() -> None:
     assert pods.read_quota(pods.decode_quota.convert({**metadata, "spec": {"hard": None}})) is None
     assert pods.read_quota(pods.decode_quota.convert(metadata)) is None
     # deploy/ has one, for its own pods.
-    (own,) = [each for each in documents("namespace.yaml") if each["kind"] == "ResourceQuota"]
+    (own,) = [each for each in documents("quota.yaml") if each["kind"] == "ResourceQuota"]
     assert pods.read_quota(pods.decode_quota.convert(own)) is None
 
 

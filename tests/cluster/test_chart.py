@@ -1,0 +1,203 @@
+"""deploy/chart, as Helm reads it: no cluster is needed."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import yaml
+
+from cluster.charts import CHART, helm, rendered, template, values
+from hami_py.model import pods
+
+pytestmark = [
+    pytest.mark.programs("helm", "helm3"),
+    pytest.mark.usefixtures("programs"),
+    pytest.mark.tier("fast"),
+]
+
+GROUPS = ["helm", "helm3"]
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+
+def paths(given: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """Every value and every section."""
+    for name, each in given.items():
+        yield before + name
+        if isinstance(each, dict):
+            yield from paths(each, f"{before}{name}.")
+
+
+def refused(*arguments: str | Path) -> str:
+    """What helm says."""
+    done = helm("template", "hami", CHART, *arguments)
+    assert done.returncode != 0, arguments
+    return done.stderr
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_helm_finds_nothing_wrong(group: str) -> None:
+    done = helm("lint", "--strict", CHART, group=group)
+    assert done.returncode == 0, done.stdout
+    assert "WARNING" not in done.stdout
+
+
+def test_both_versions_of_helm_render_the_same() -> None:
+    first, second = ([*yaml.safe_load_all(template(group=group))] for group in GROUPS)
+    key = json.dumps
+    assert sorted(map(key, first)) == sorted(map(key, second))
+
+
+@pytest.mark.parametrize("path", [*paths(values())])
+def test_each_value_can_be_null(path: str) -> None:
+    """The objects are the same ones, and no field of theirs is empty by accident."""
+    made = rendered("--set", f"{path}=null")
+    named = {(each["kind"], each["metadata"]["name"]) for each in made}
+    assert named == {(each["kind"], each["metadata"]["name"]) for each in rendered()}
+    text = json.dumps(made)
+    for wrong in ("<nil>", "<no value>", "%!", '""/', ": null"):
+        assert wrong not in text, wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ("webhok.replicas=1", ""),
+        ("webhook.replica=1", "webhook"),
+        ("webhook.replicas=two", "webhook.replicas"),
+        ("webhook.replicas=0", "webhook.replicas"),
+        ("image=hami-py:1", "image"),
+        ("image.pullPolicy=Sometimes", "image.pullPolicy"),
+        ("imagePullSecrets[0]=mine", "imagePullSecrets.0"),
+        ("settings.default_core=30", "settings"),
+        ("settings.profiles={hami,acme}", "settings.profiles.1"),
+        ("settings.default_cores=130", "settings.default_cores"),
+        ("settings.share_modes.research=firm", "settings.share_modes.research"),
+        ("node.label=gpu", "node.label"),
+        ("node.slots=5000", "node.slots"),
+        ("node.kubeletDirectory=kubelet", "node.kubeletDirectory"),
+        ("node.kill={everything}", "node.kill.0"),
+        ("node.resources.limit.memory=1Gi", "node.resources"),
+        ("webhook.certificates.source=secret", "webhook.certificates.secretName"),
+        ("networkPolicies.enabled=true", "networkPolicies.apiServer.addresses"),
+        ("networkPolicies.apiServer.addresses={10.0.0.1}", "networkPolicies.apiServer.addresses.0"),
+        ("policies.resize=1", "policies.resize"),
+        ("policies.resizeGroups=admins", "policies.resizeGroups"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(arguments: str, path: str) -> None:
+    said = refused("--set", arguments)
+    pointer = "".join(f"/{each}" for each in path.split(".") if each)
+    assert f"at '{pointer}'" in said
+
+
+def test_the_schema_knows_the_fields_of_the_settings_file() -> None:
+    known = SCHEMA["properties"]["settings"]["properties"]
+    assert known.keys() == {field.name for field in fields(pods.PodSettings)}
+    types = get_type_hints(pods.PodSettings)
+    for name in ("core_policy", "share_mode", "unassigned"):
+        assert known[name]["enum"] == [*get_args(types[name]), None]
+
+
+def test_a_settings_file_can_be_the_value() -> None:
+    written = {"default_memory_mib": 4096, "share_modes": {"research": "soft"}}
+    made = rendered("--set-json", f"settings={json.dumps(written)}")
+    (text,) = [
+        each["data"]["settings.yaml"]
+        for each in made
+        if each["metadata"]["name"] == "hami-settings"
+    ]
+    expected = {**written, "schedulers": ["hami-scheduler"]}
+    assert pods.decode_settings(yaml.safe_load(text)) == pods.decode_settings(expected)
+
+
+def test_other_directories_of_the_node_are_guarded_too() -> None:
+    """No pod may mount them writable, as in `hami_py/model/pods/settings.py`."""
+    written = "node.kubeletDirectory=/data/kubelet,node.cdiDirectories={/etc/cdi,/data/cdi}"
+    made = rendered("--set", written)
+    (settings,) = [each for each in made if each["metadata"]["name"] == "hami-settings"]
+    found = pods.decode_settings(yaml.safe_load(settings["data"]["settings.yaml"]))
+    more = ("/data/cdi", "/data/kubelet/device-plugins")
+    assert found.guarded_host_paths == (*pods.PodSettings().guarded_host_paths, *more)
+    # The agent has them at the same paths.
+    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
+    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    assert {*more, "/data/kubelet/pod-resources", "/etc/cdi"} <= mounts
+    assert "--kubelet-directory=/data/kubelet" in container["args"]
+
+
+@pytest.mark.parametrize(
+    "file", sorted((CHART / "values").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_the_values_of_a_distribution_are_accepted(file: Path) -> None:
+    assert rendered("--values", file) != rendered()
+    assert "Untested" in file.read_text()
+
+
+def test_a_certificate_of_cert_manager_is_for_the_webhooks_service() -> None:
+    made = rendered("--set", "webhook.certificates.source=cert-manager")
+    (wanted,) = [each for each in made if each["kind"] == "Certificate"]
+    assert "hami-webhook.hami-system.svc" in wanted["spec"]["dnsNames"]
+    (webhook,) = [
+        each
+        for each in made
+        if each["metadata"]["name"] == "hami-webhook" and each["kind"] == "Deployment"
+    ]
+    args = webhook["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--certificate-secret={wanted['spec']['secretName']}" in args
+    # cert-manager's Secret is not of the release, and the webhook may only read it.
+    assert not [each for each in made if each["kind"] == "Secret"]
+    (role,) = [
+        each for each in made if each["kind"] == "Role" and "webhook" in each["metadata"]["name"]
+    ]
+    assert role["rules"][0]["verbs"] == ["get"]
+    assert role["rules"][0]["resourceNames"] == [wanted["spec"]["secretName"]]
+
+
+def test_changed_settings_replace_the_pods() -> None:
+    def templates(*arguments: str) -> list[Any]:
+        made = rendered(*arguments)
+        return [
+            each["spec"]["template"] for each in made if each["kind"] in ("Deployment", "DaemonSet")
+        ]
+
+    for change in ("settings.default_cores=30", "scheduler.name=other"):
+        pairs = zip(templates(), templates("--set", change), strict=True)
+        assert all(before != after for before, after in pairs)
+
+
+def test_the_names_follow_the_release_and_the_namespace() -> None:
+    """No object of another release is named `hami-…`, and no namespace is written down."""
+    of = ("--set", "fullnameOverride=mine", "--set", "scheduler.name=mine", "--namespace", "here")
+    text = template(*of)
+    assert not re.findall(r"\bhami-(?:webhook|node|scheduler|settings|system)\b", text)
+    # It is in the extender, too.
+    assert "name: hami-wake" in text
+    for each in yaml.safe_load_all(text):
+        assert each["metadata"]["name"].startswith(("mine-", "hami-wake"))
+        assert each["metadata"].get("namespace", "here") == "here"
+
+
+def test_the_scheduler_is_that_of_the_cluster() -> None:
+    for version, tag in (
+        ("v1.33.5", "v1.33.5"),
+        ("v1.34.1-gke.100", "v1.34.1"),
+        ("v1.31.4+k3s1", "v1.31.4"),
+    ):
+        text = template("--kube-version", version)
+        assert re.findall(r"image: registry.k8s.io/kube-scheduler:(\S+)", text) == [tag]
+
+
+def test_an_older_cluster_is_refused() -> None:
+    assert "kubeVersion" in refused("--kube-version", "v1.29.9")
+
+
+def test_extra_objects_are_expanded() -> None:
+    extra = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "{{ .Release.Name }}-x"}}
+    made = rendered("--set-json", f"extraObjects=[{json.dumps(extra)}]")
+    assert "hami-x" in [each["metadata"]["name"] for each in made]
