@@ -20,7 +20,7 @@
 //! 2. [`boundary`]: each row of the hook table becomes a wrapper that lets no panic out. A
 //!    [`launch`] is a [`jump`] instead, which most often goes straight to the driver.
 //! 3. The body, a short function per symbol: [`init`], [`memory`], [`arrays`], [`virtual_memory`],
-//!    [`bindings`], [`external`], [`ipc`], [`stream_ordered`], [`graphs`], [`context`], [`info`], [`synchronize`],
+//!    [`bindings`], [`external`], [`ipc`], [`stream_ordered`], [`graphs`], [`context`], [`functions`], [`info`], [`synchronize`],
 //!    [`capture`], [`nvml`]. [`form`] has the two forms of calls that name a stream. A body reads the
 //!    program's arguments and calls an operation of `vgpu_slice` or `vgpu_compute`.
 //! 4. The operation calls the driver through [`vgpu_driver::real`].
@@ -39,6 +39,7 @@ mod capture;
 mod context;
 mod external;
 mod form;
+mod functions;
 mod graphs;
 mod info;
 mod init;

@@ -77,6 +77,9 @@ macro_rules! hook_table {
                     cuDevicePrimaryCtxRetain => context::primary_retain;
                     cuGreenCtxCreate => context::create_green;
                     cuCtxSetLimit => context::set_limit;
+                    cuModuleGetFunction => functions::of_module;
+                    cuKernelGetFunction => functions::of_kernel;
+                    cuLibraryGetKernel => functions::of_library;
                 }
                 fail_open {
                     cuGetProcAddress => lookup::get_proc_address_v1;
@@ -245,11 +248,13 @@ macro_rules! hook_table {
                     cuEventElapsedTime;
                     cuEventElapsedTime_v2;
                     cuEventRecord;
+                    cuFuncGetAttribute;
                     cuGraphChildGraphNodeGetGraph;
                     cuGraphGetNodes;
                     cuGraphMemAllocNodeGetParams;
                     cuGraphMemFreeNodeGetParams;
                     cuGraphNodeGetType;
+                    cuKernelGetAttribute;
                     cuMemGetAddressRange_v2;
                     cuMemGetAllocationPropertiesFromHandle;
                     cuMemPoolGetAttribute;

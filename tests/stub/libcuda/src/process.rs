@@ -83,7 +83,7 @@ pub struct Driver {
     pub streams: Slab<Stream>,
     pub events: Slab<Event>,
     pub modules: Slab<Module>,
-    /// Whether modules take memory of a card.
+    /// Whether modules or local memory take memory of a card.
     pub charges_modules: bool,
     pub functions: Slab<Function>,
     pub links: Slab<Link>,
@@ -267,7 +267,10 @@ impl Driver {
             streams: Slab::new(),
             events: Slab::new(),
             modules: Slab::new(),
-            charges_modules: engine.cards().iter().any(|card| card.profile.module_granule > 0),
+            charges_modules: engine
+                .cards()
+                .iter()
+                .any(|card| card.profile.module_granule > 0 || card.profile.limits_take_memory),
             functions: Slab::new(),
             links: Slab::new(),
             textures: Slab::new(),

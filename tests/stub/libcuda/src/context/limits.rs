@@ -2,7 +2,8 @@
 //!
 //! A context has stacks, a heap and a printf buffer of the default sizes from the start, as part of
 //! its own bytes. If the card's profile says so, a raised limit takes the difference. A stack exists
-//! for each thread that the card can run at once.
+//! for each thread that the card can run at once. The first launch of a kernel with more local memory
+//! than the stack limit raises that limit, as measured on an H100 and an H200.
 
 use super::{Context, current};
 use crate::boundary::Out;
@@ -55,6 +56,15 @@ impl Limits {
         if taken > 0 {
             driver.engine.release(card, Kind::Local, taken);
         }
+    }
+
+    /// A kernel with so much local memory is launched.
+    pub fn launched(&self, driver: &Driver, context: &Context, local: u64) -> Answer {
+        let takes_memory = driver.engine.cards()[context.card()].profile.limits_take_memory;
+        if !takes_memory || local <= self.get(CU_LIMIT_STACK_SIZE)? {
+            return Ok(());
+        }
+        self.set(driver, context, CU_LIMIT_STACK_SIZE, local)
     }
 
     fn get(&self, limit: CUlimit) -> Answer<u64> {

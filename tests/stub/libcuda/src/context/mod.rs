@@ -40,7 +40,7 @@ pub struct Context {
     /// A primary context also exists while it is not active.
     is_active: AtomicBool,
     attached: AtomicU32,
-    limits: Limits,
+    pub limits: Limits,
     cache_config: AtomicU32,
     shared_config: AtomicU32,
     /// The default stream.

@@ -126,6 +126,7 @@ impl Launch<'_> {
                 } else {
                     (self.contexts[step.branch], &self.running.branches[step.branch].lane)
                 };
+                kernel.function.take_local(self.driver, self.contexts[step.branch])?;
                 Ok(launch::enqueue_in(self.driver, context, lane, kernel))
             }
             Task::Copy(copy, _) => {

@@ -124,7 +124,17 @@ pub fn launch(
     if !driver.captures.is_idle() && take::kernel(on, function, shape, options)? {
         return Ok(());
     }
+    if driver.charges_modules {
+        take_local(kernel.function, on)?;
+    }
     if kernel.shows() { launch_shown(&kernel, on) } else { Ok(()) }
+}
+
+/// The first launch of a kernel takes its local memory. Not inlined, as below.
+#[cold]
+fn take_local(function: &Function, on: CUstream) -> Answer {
+    let (driver, queue) = stream::resolve(on)?;
+    function.take_local(driver, queue.context().0)
 }
 
 /// The first launch of a library's kernel in a context loads the library there. Not inlined, as

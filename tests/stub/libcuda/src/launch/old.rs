@@ -106,6 +106,7 @@ pub fn cooperative_on_devices(list: In<CUDA_LAUNCH_PARAMS>, count: u32, flags: u
         hooks::refuse(driver, queue)?;
         let kernel = check(driver, launch.function, &shape)?;
         module::load_kernel(driver, kernel.function, queue.context().0)?;
+        kernel.function.take_local(driver, queue.context().0)?;
         launches.push((queue, kernel));
     }
     for (queue, kernel) in &launches {

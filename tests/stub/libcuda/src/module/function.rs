@@ -2,6 +2,7 @@
 
 use crate::Answer;
 use crate::boundary::Out;
+use crate::context::Context;
 use crate::launch::blocks;
 use crate::launch::old::Kept;
 use crate::process::{Driver, driver, handle, lock};
@@ -42,6 +43,7 @@ const PER_BLOCK: u64 = 1 << 63;
 
 /// Creates a function.
 pub fn insert(driver: &Driver, module: usize, name: &str) -> Answer<usize> {
+    let local = local_bytes(name);
     let name = CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let created = driver.functions.insert(|function, _| {
         function.module.store(module, Ordering::Relaxed);
@@ -56,12 +58,20 @@ pub fn insert(driver: &Driver, module: usize, name: &str) -> Answer<usize> {
         };
         set(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024);
         set(CU_FUNC_ATTRIBUTE_NUM_REGS, 32);
+        set(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, local);
         set(CU_FUNC_ATTRIBUTE_PTX_VERSION, 70);
         set(CU_FUNC_ATTRIBUTE_BINARY_VERSION, 70);
         set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 48 << 10);
         set(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1);
     });
     created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// The local memory of a kernel: the number behind `local` in its name.
+fn local_bytes(name: &str) -> i32 {
+    let digits = name.split_once("local").map_or("", |(_, rest)| rest);
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
 }
 
 /// The function of a handle.
@@ -128,6 +138,12 @@ impl Function {
     pub fn attribute(&self, attribute: CUfunction_attribute) -> Answer<i32> {
         let found = self.attributes.get(attribute as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         Ok(found.load(Ordering::Relaxed))
+    }
+
+    /// Takes the local memory of a launch in a context.
+    pub fn take_local(&self, driver: &Driver, context: &Context) -> Answer {
+        let local = self.attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+        context.limits.launched(driver, context, u64::from(local.unsigned_abs()))
     }
 
     fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Answer {
