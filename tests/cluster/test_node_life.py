@@ -46,8 +46,10 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1"
 def cluster(whole_cluster: StartWhole) -> WholeCluster:
     """A cluster with hami and two cards; the last test removes hami."""
     cluster = whole_cluster(cards="a100,a100")
-    for each in commands("The first limited pod"):
+    *first, test = commands("The first limited pod")
+    for each in first:
         typed(cluster, each)
+    assert re.search(r"^ok   limit on card 0: .* could be allocated", typed(cluster, test), re.M)
     cluster.api.delete(f"{PODS}/train")
     waiting.gone(cluster.api, f"{PODS}/train")
     return cluster
@@ -104,6 +106,12 @@ def agents(cluster: WholeCluster) -> list[dict[str, Any]]:
         for pod in cluster.api.list(f"{SYSTEM}/pods")
         if pod["metadata"]["name"].startswith("hami-node-")
     ]
+
+
+def _replicas(cluster: WholeCluster) -> list[Object]:
+    """The pods of the webhook, also those that end."""
+    selector = "labelSelector=app.kubernetes.io/name=hami-webhook"
+    return cluster.api.list(f"{SYSTEM}/pods?{selector}")
 
 
 def metrics(cluster: WholeCluster) -> dict[tuple[str, str], float]:
@@ -246,6 +254,8 @@ def test_an_upgrade_and_a_rollback_keep_the_limits_of_running_pods(cluster: Whol
     ):
         typed(cluster, each)
         cluster.rolled_out("daemonset/hami-node")
+        # A replica that ends answers reviews by the settings before.
+        waiting.until(lambda: len(_replicas(cluster)) == 2, "the other replicas have ended")
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             (hook,) = cluster.api.get(f"{HOOKS}/{kind}/hami-webhook")["webhooks"]
             assert hook["rules"], "the webhook has added them, and Helm keeps them"
