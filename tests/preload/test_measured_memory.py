@@ -164,6 +164,27 @@ def test_memory_that_its_owner_has_freed_is_not_measured_again(
         assert node.used() == 2 * CONTEXT + (64 + 34) * MIB
 
 
+def test_memory_that_its_dead_owner_has_shared_is_not_measured(
+    node: Node,
+    console: Console,
+    program: Programs,
+    preload: Callable[..., dict[str, str]],
+) -> None:
+    """NVML counts it for the importer at once, before any process notices the death."""
+    with Console(program("console"), preload(node.gpu, node.slice), node.slice) as owner:
+        owner.do("init", "device 0", "alloc a 64M", "ipc_handle a")
+        console.do(f"ipc_open b {owner.outputs.split()[-1]}")
+        node.start()
+        owner.kill()
+        highest = 0
+        # For as long as nobody asks for memory, and so notices the death.
+        until_seen = time.monotonic() + 3
+        while time.monotonic() < until_seen:
+            highest = max(highest, node.measured())
+            time.sleep(0.02)
+        assert highest == 0
+
+
 class HamiRun:
     """Consoles that `hami run` starts, on the stub's H200."""
 

@@ -26,12 +26,12 @@
 use crate::account::Account;
 use crate::descriptor::{self, Mark};
 use crate::layout::{
-    CARDS, KEPT, KEPT_NEWLY, NOBODY, READY, Record, SHARED, SLOTS, Shared, SharedCharge, UNIT,
-    VACANT,
+    CARDS, KEPT, KEPT_NEWLY, NOBODY, READY, SHARED, SLOTS, Shared, SharedCharge, UNIT, VACANT,
 };
 use crate::member::Member;
 use hami_limits::Format;
 use hami_limits::futex::pause;
+use std::cell::LazyCell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -207,14 +207,15 @@ impl Account {
     /// The units of a card that NVML counts for the process in a slot: for the exporter, while it has
     /// the memory; then for importers.
     pub(crate) fn shared_in(&self, slot: usize, card: usize) -> u64 {
+        // Also of a death that no process has noticed yet.
+        let dead = LazyCell::new(|| self.find_dead(|_| true));
         let is_of = |(index, entry): &(usize, &Shared)| {
             let exporter = entry.exporter.load(SeqCst) as usize;
-            let is_alive = |record: &Record| record.dead_since.load(SeqCst) == 0;
             entry.is_held_by(slot)
                 && self.shared_charge(*index).card == card
                 && (exporter == slot
-                    || !self.layout().records.get(exporter).is_some_and(is_alive)
-                    || !entry.is_held_by(exporter))
+                    || !entry.is_held_by(exporter)
+                    || dead.get(exporter).is_none_or(|is_dead| *is_dead))
         };
         self.shared_entries().filter(is_of).map(|(index, _)| self.shared_charge(index).units).sum()
     }
