@@ -53,6 +53,9 @@ ACCOUNT = "account"
 GRANTS = "grants"
 """The file name of the grants page of a slice."""
 
+CHOSEN = "chosen-cards"
+"""The file name of the list of a slice's cards, if they were chosen."""
+
 INSIDE = Path("/usr/local/hami")
 """Where a container on a node has its slot, and in it the library."""
 

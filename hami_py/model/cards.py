@@ -72,7 +72,7 @@ def visible(
     visible_devices: str | None,
     device_order: str,
     *,
-    all_cards: bool = True,
+    counted: bool = False,
 ) -> list[Card]:
     """The cards that CUDA shows to a program, in CUDA's order.
 
@@ -81,27 +81,22 @@ def visible(
         visible_devices: ``CUDA_VISIBLE_DEVICES``; None = every card. As in CUDA, an entry is an
             index or the unique start of a UUID, and the list ends at the first invalid entry.
         device_order: ``CUDA_DEVICE_ORDER``.
-        all_cards: ``cards`` are all cards of the machine. In a slice of some cards NVML counts only
-            those, while CUDA counts all.
+        counted: CUDA counts ``cards``, as in a slice whose cards were chosen. Otherwise it counts
+            those of the machine, in ``device_order``.
 
     Raises:
         UnknownCard: an entry is a number, and the card with this CUDA number is unknown here. In
             CUDA's default order (fastest first) the numbers agree with NVML's only if all cards are
-            alike, and never if some cards are hidden.
+            alike.
     """
     if visible_devices is None:
         return list(cards)
     numbers_agree = device_order == "PCI_BUS_ID" or len({card.name for card in cards}) == 1
     numbers_agree = numbers_agree and not any(card.uuid.startswith("MIG-") for card in cards)
+    numbers_agree = numbers_agree or counted
     found: list[Card] = []
     for entry in visible_devices.split(","):
         name = entry.strip()
-        if name.isdecimal() and not all_cards:
-            raise UnknownCard(
-                f"CUDA_VISIBLE_DEVICES={visible_devices}",
-                f"in a slice of some cards, CUDA's number {name} does not identify a card",
-                "name the cards by UUID (see `hami devices`)",
-            )
         if name.isdecimal() and not numbers_agree:
             raise UnknownCard(
                 f"CUDA_VISIBLE_DEVICES={visible_devices}",

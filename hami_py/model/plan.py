@@ -16,7 +16,7 @@ class Plan:
 
     Attributes:
         limits: one row per card of the slice. A program cannot use a card without a row.
-        devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = leave the variable unchanged.
+        devices: the chosen cards by UUID, in the order in which numbers count them; None = all.
         notes: messages for the user, one line each.
         driver_memory: what the driver takes beyond what programs request, by card.
     """

@@ -5,6 +5,8 @@ The preload library in this process reads the same files and variables by the sa
 layers is effective, and the least that is left in any of them.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from hami_py import gpu
@@ -19,7 +21,7 @@ from hami_py.slices.runtime import usable
 
 
 def cards(settings: Settings) -> list[Card]:
-    """The cards of this machine, or inside a slice the cards that it may use.
+    """The cards of this machine, or inside a slice those that it may use, as numbers count them.
 
     Raises:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
@@ -29,7 +31,18 @@ def cards(settings: Settings) -> list[Card]:
     ours = [
         card for card in gpu.cards() if all(layer.index(card.uuid) is not None for layer in layers)
     ]
+    chosen = _chosen(settings)
+    if chosen is not None:
+        ours = [card for uuid in chosen for card in ours if card.uuid == uuid]
+        ours = [replace(card, index=number) for number, card in enumerate(ours)]
     return as_measured(ours, settings, measures=False)
+
+
+def _chosen(settings: Settings) -> Sequence[str] | None:
+    """The cards that were chosen for the innermost slice for which they were; None = for none."""
+    records = [read_record(directory) for directory in own_slices(settings)]
+    choices = [record.devices for record in records if record is not None and record.devices]
+    return choices[-1] if choices else None
 
 
 def shown(settings: Settings) -> list[Card]:
@@ -39,12 +52,9 @@ def shown(settings: Settings) -> list[Card]:
         NoDriver, NoDevice, DriverError: as ``gpu.cards``.
         UnknownCard: the cards that ``CUDA_VISIBLE_DEVICES`` means are unknown here.
     """
-    records = map(read_record, own_slices(settings))
-    # A container's own slice has all cards of the container.
-    all_cards = all(record is not None and record.devices is None for record in records)
-    return visible(
-        gpu.cards(), settings.visible_devices, settings.device_order, all_cards=all_cards
-    )
+    counted = _chosen(settings) is not None
+    found = cards(settings) if counted else gpu.cards()
+    return visible(found, settings.visible_devices, settings.device_order, counted=counted)
 
 
 def limits(settings: Settings) -> Limits:

@@ -263,8 +263,8 @@ class Slice:
             base: the program's environment without a slice; None = this process's.
 
         Returns:
-            ``base`` with ``LD_PRELOAD``, ``HAMI_SLICE`` and, if cards were chosen,
-            ``CUDA_VISIBLE_DEVICES`` set.
+            ``base`` with ``LD_PRELOAD`` and ``HAMI_SLICE`` and, if cards were chosen, without
+            ``CUDA_VISIBLE_DEVICES``.
         """
         opened = self._open()
         if not opened.hold.directory.is_dir():

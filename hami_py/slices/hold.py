@@ -4,6 +4,7 @@
                           account      the account file
                           grants       the grants page, written by the coordinator
                           slice.json   the record (record.py); its lock marks the holders
+                          chosen-cards by UUID, in the order in which programs count them
                           libvgpu.so   by which programs find the slice, with layers (beside.py)
 
 A process that created or opened a slice holds it: ``hami run`` while its program runs, a Python
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
-from hami_py.config import ACCOUNT, GRANTS, LIMITS, PACKAGED_LIBRARY
+from hami_py.config import ACCOUNT, CHOSEN, GRANTS, LIMITS, PACKAGED_LIBRARY
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit, gang_of_user
 from hami_py.model.cards import UNKNOWN, DriverMemory
@@ -257,6 +258,8 @@ def _fill(
     LimitsPage.create(directory / LIMITS, rows, nvml_namespace=nvml_namespace(), gang=gang)
     Account.create(directory / ACCOUNT)
     GrantsPage.create(directory / GRANTS)
+    if record.devices is not None:
+        (directory / CHOSEN).write_text("".join(f"{uuid}\n" for uuid in record.devices))
     file = _lock(directory, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     record.write(file.fileno())
     return file

@@ -64,7 +64,8 @@ class Opened:
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment for a program that would have ``base`` without a slice."""
         libraries = (self.library, self.library.resolve())
-        return compose(base, libraries, self.slices, self.hold.record.devices)
+        chosen = self.hold.record.devices is not None
+        return compose(base, libraries, self.slices, chosen=chosen)
 
 
 @dataclass(frozen=True)

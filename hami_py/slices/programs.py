@@ -25,7 +25,8 @@ def compose(
     base: Mapping[str, str],
     libraries: Sequence[Path],
     slices: Sequence[Path],
-    devices: Sequence[str] | None = None,
+    *,
+    chosen: bool = False,
 ) -> dict[str, str]:
     """The environment for a program.
 
@@ -33,7 +34,8 @@ def compose(
         base: the environment that the program would have without a slice.
         libraries: the paths of the preload library: in the slice, and the file itself.
         slices: the program's slices, outermost first.
-        devices: UUIDs of the cards that it sees; None = as in ``base``.
+        chosen: its cards were chosen: the library counts them, and another choice among the
+            machine's cards would mislead launchers that read it.
     """
     environment = dict(base)
     # Our library comes first, so that its symbols win. The loader loads one file once, under the
@@ -42,8 +44,8 @@ def compose(
     others = [entry for entry in before if Path(entry).name != LIBRARY_NAME]
     environment[LD_PRELOAD] = ":".join([*dict.fromkeys(map(str, libraries)), *others])
     environment[HAMI_SLICE] = ":".join(map(str, slices))
-    if devices is not None:
-        environment[VISIBLE_DEVICES] = ",".join(devices)
+    if chosen:
+        environment.pop(VISIBLE_DEVICES, None)
     return environment
 
 

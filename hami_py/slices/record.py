@@ -34,7 +34,7 @@ class Record:
         relaunched: its creator restarted itself in it (``limit_this_process``). Such a process has
             no lock; the slice counts as held while the process runs.
         around: the slices around it, outermost first: its processes must be in those too.
-        devices: UUIDs for ``CUDA_VISIBLE_DEVICES``; None = unchanged.
+        devices: the chosen cards by UUID, in the order in which numbers count them; None = all.
         gang: the name of its gang. The limits page has the gang itself.
     """
 

@@ -91,10 +91,10 @@ def test_in_a_slice_its_cards_are_counted_from_0(stub_server: Stub, hami: HamiCo
     inner = [sys.executable, "-m", "hami_py"]
     listed = hami(gpu, "run", "--device", "2", "--device", "1", "--", *inner, "devices", "--json")
     cards = [(card["index"], card["uuid"]) for card in json.loads(listed.out)]
-    assert cards == list(enumerate(gpu.uuids()[1:]))
-    shown = ["run", "--device", "0", "--", "sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES"']
+    assert cards == list(enumerate([gpu.uuids()[2], gpu.uuids()[1]]))
+    shown = ["run", "--device", "0", "--", *inner, "devices", "--json"]
     nested = hami(gpu, "run", "--device", "1", "--", *inner, *shown)
-    assert nested.lines == [gpu.uuids()[1]]
+    assert [card["uuid"] for card in json.loads(nested.out)] == [gpu.uuids()[1]]
 
 
 def test_a_library_without_effect_is_detected(

@@ -61,10 +61,11 @@ def test_a_containers_library_serves_its_slices_too(tmp_path: Path) -> None:
     assert beside.own_slices(nested) == (inner,)
 
 
-def test_slices_nest_and_devices_are_named() -> None:
-    made = compose({"HAMI_SLICE": "old"}, LIBRARIES, [Path("/outer"), SLICE], ["GPU-2", "GPU-1"])
+def test_slices_nest_and_a_choice_of_cards_replaces_the_variable() -> None:
+    base = {"HAMI_SLICE": "old", "CUDA_VISIBLE_DEVICES": "1"}
+    made = compose(base, LIBRARIES, [Path("/outer"), SLICE], chosen=True)
     assert made["HAMI_SLICE"] == "/outer:/run/slices/a"
-    assert made["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-1"
+    assert "CUDA_VISIBLE_DEVICES" not in made
 
 
 def test_an_upgrade_of_the_package_changed_the_library_of_running_slices(
@@ -118,7 +119,11 @@ def test_this_c_library_has_a_version() -> None:
 
 PRINT = """import json, os
 names = "LD_PRELOAD", "HAMI_SLICE", "CUDA_VISIBLE_DEVICES"
-print(json.dumps({name: os.environ.get(name) for name in names}))"""
+found = {name: os.environ.get(name) for name in names}
+paths = [slice + "/chosen-cards" for slice in found["HAMI_SLICE"].split(":")]
+texts = [open(path).read() for path in paths if os.path.exists(path)]
+found["chosen"] = "".join(texts).split()
+print(json.dumps(found))"""
 
 
 def test_the_environment_of_a_program(hami: Hami) -> None:
@@ -127,7 +132,9 @@ def test_the_environment_of_a_program(hami: Hami) -> None:
     slice, kept = got["LD_PRELOAD"].split(":")
     assert slice == got["HAMI_SLICE"] + "/libvgpu.so"
     assert Path(kept).read_bytes() == harmless_library().read_bytes()
-    assert got["CUDA_VISIBLE_DEVICES"] == f"{CARDS[1].uuid},{CARDS[0].uuid}"
+    # The library counts the chosen cards.
+    assert got["CUDA_VISIBLE_DEVICES"] is None
+    assert got["chosen"] == [CARDS[1].uuid, CARDS[0].uuid]
 
 
 def test_the_environment_of_a_program_in_nested_slices(hami: Hami) -> None:
@@ -138,7 +145,7 @@ def test_the_environment_of_a_program_in_nested_slices(hami: Hami) -> None:
     outer, inner_slice = got["HAMI_SLICE"].split(":")
     assert got["LD_PRELOAD"].split(":")[0] == f"{inner_slice}/libvgpu.so"
     assert outer != inner_slice
-    assert got["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
+    assert got["chosen"] == [CARDS[1].uuid]
 
 
 def test_too_many_nested_slices_are_refused(hami: Hami, tmp_path: Path) -> None:
@@ -160,10 +167,10 @@ def test_too_many_nested_slices_are_refused(hami: Hami, tmp_path: Path) -> None:
 
 
 def test_an_inner_run_cannot_choose_a_card_of_the_outer_machine(hami: Hami) -> None:
-    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--device", "0"]
+    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--device", "1"]
     done = hami("run", "--device", "1", "--", *inner, "--", "true")
     assert done.returncode == 125
-    assert "device 0: there is no such card" in done.stderr
+    assert "device 1: there is no such card" in done.stderr
 
 
 def test_an_outer_choice_is_respected(hami: Hami) -> None:
@@ -171,23 +178,13 @@ def test_an_outer_choice_is_respected(hami: Hami) -> None:
     assert done.returncode == 125
     assert "CUDA_VISIBLE_DEVICES hides it" in done.stderr
     done = hami("run", "--device", "1", "--", sys.executable, "-c", PRINT, CUDA_VISIBLE_DEVICES="1")
-    assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
+    assert json.loads(done.stdout)["chosen"] == [CARDS[1].uuid]
     done = hami("run", "--", sys.executable, "-c", PRINT, CUDA_VISIBLE_DEVICES="1")
     assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == "1"
 
 
-def test_an_ambiguous_card_number_is_refused_in_a_slice_of_some_cards(
-    hami: Hami,
-) -> None:
-    """There `hami run` sees the slice's cards alone, counted from 0, and CUDA counts all."""
-    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--device", "1"]
-    numbered = ["env", "CUDA_VISIBLE_DEVICES=1", *inner, "--", sys.executable, "-c", PRINT]
-    done = hami("run", "--device", "1", "--", *numbered)
-    assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr == (
-        "hami: CUDA_VISIBLE_DEVICES=1: in a slice of some cards, CUDA's number 1 does not identify"
-        " a card; name the cards by UUID (see `hami devices`)\n"
-    )
-    # In a slice of all cards both count alike.
-    done = hami("run", "--", *numbered)
-    assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == CARDS[1].uuid
+def test_a_card_number_counts_the_chosen_cards_of_the_slice_around(hami: Hami) -> None:
+    inner = [sys.executable, str(Path(__file__).with_name("machine.py")), "run", "--device", "0"]
+    numbered = ["env", "CUDA_VISIBLE_DEVICES=0", *inner, "--", sys.executable, "-c", PRINT]
+    done = hami("run", "--device", "1", "--device", "0", "--", *numbered)
+    assert json.loads(done.stdout)["chosen"] == [CARDS[1].uuid, CARDS[0].uuid, CARDS[1].uuid]

@@ -230,13 +230,9 @@ def test_a_number_is_not_guessed_where_cuda_may_count_differently() -> None:
         visible(unlike, "1", "FASTEST_FIRST")
 
 
-def test_a_number_is_not_guessed_where_some_cards_cannot_be_seen() -> None:
-    """In a slice of some cards NVML counts those from 0, and CUDA all."""
-    assert visible(CARDS, SECOND.uuid, "PCI_BUS_ID", all_cards=False) == [SECOND]
-    with pytest.raises(
-        UnknownCard, match=r"=0: .* slice of some cards, .*; name the cards by UUID"
-    ):
-        visible(CARDS, "0", "PCI_BUS_ID", all_cards=False)
+def test_a_number_counts_the_cards_that_were_chosen() -> None:
+    unlike = [Card(0, "GPU-3", "NVIDIA T4", 16 * GIB), Card(1, FIRST.uuid, FIRST.name, 40 * GIB)]
+    assert visible(unlike, "1", "FASTEST_FIRST", counted=True) == [unlike[1]]
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])

@@ -4,7 +4,7 @@
 use driver_sys::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_SUCCESS, CUresult};
 use vgpu_driver::report::Once;
 use vgpu_driver::{process, real};
-use vgpu_slice::{Slice, cards, current};
+use vgpu_slice::{Slice, cards, current, numbers};
 
 /// A program in a refused slice sees a machine without a GPU, and one line gives the reason.
 pub(crate) unsafe fn init(flags: u32) -> CUresult {
@@ -14,7 +14,7 @@ pub(crate) unsafe fn init(flags: u32) -> CUresult {
     }
     cards::note_visible_devices();
     // SAFETY: the program's own argument.
-    let result = unsafe { real::cuInit(flags) };
+    let result = numbers::in_slice(|| unsafe { real::cuInit(flags) });
     if result == CUDA_SUCCESS {
         process::note_initialised();
         if let Slice::Limited(limited) = current() {

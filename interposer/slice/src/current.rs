@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -62,7 +63,8 @@ fn decide() -> Result<Slice, String> {
         layers.push(Layer::of_environment(&environment::create(&settings)?)?);
     }
     let index = if directories.is_empty() { Index::OfMachine } else { Index::OfPage };
-    Ok(Slice::Limited(Limited::new(layers, settings.variables, index)))
+    let chosen = chosen(&directories)?;
+    Ok(Slice::Limited(Limited::new(layers, settings.variables, index, chosen)))
 }
 
 /// The directories of the slices of this process, outermost first.
@@ -124,12 +126,27 @@ fn beside(library: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
+/// The cards that `hami run --device` has chosen, in its order. The innermost choice counts.
+fn chosen(directories: &[PathBuf]) -> Result<Option<Vec<String>>, String> {
+    for path in directories.iter().rev().map(|directory| directory.join(CHOSEN)) {
+        match fs::read_to_string(&path) {
+            Ok(lines) => return Ok(Some(lines.lines().map(String::from).collect())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(unseen(&path, &error)),
+        }
+    }
+    Ok(None)
+}
+
 /// The file name of the library, in a container and in a slice.
 const NAME: &str = "libvgpu.so";
 
 /// A file in a slice's directory that lists the slices of its programs, outermost first, if there
 /// are others around it.
 const LAYERS: &str = "layers";
+
+/// A file in a slice's directory that lists the cards that were chosen for it, by UUID.
+const CHOSEN: &str = "chosen-cards";
 
 /// A file beside the copies of the library that are kept for slices.
 const KEPT: &str = "kept-for-slices";

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`current`], [`settings`], [`environment`] | the decision, and what it reads |
 //! | [`limited`], [`layer`], [`departure`] | charging every layer; when a dead process's bytes come back |
-//! | [`cards`] | which row of each layer a card is |
+//! | [`cards`], [`numbers`] | which row of each layer a card is; which card a number is |
 //! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
 //! | [`charging`] | allocating and freeing under the limit |
 //! | [`mapped`], [`shared`], [`ipc`] | memory with handles and mappings; memory of several processes |
@@ -36,6 +36,7 @@ pub mod ipc;
 mod layer;
 mod limited;
 pub mod mapped;
+pub mod numbers;
 pub mod pools;
 mod reported;
 mod seat;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use driver_sys::cuda::CUdevice;
 use hami_account::Living;
 use hami_account::descriptor::Mark;
-use hami_limits::{NO_LIMIT, Row, VariableShare, Variables};
+use hami_limits::{NO_LIMIT, Row, VariableShare, Variables, same_card};
 use vgpu_driver::report::Once;
 
 use crate::layer::{Layer, Requester};
@@ -63,11 +63,26 @@ pub struct Limited {
     /// In a box, because a thread whose call is the process's first may have a small stack.
     variables: Box<Variables>,
     index: Index,
+    /// The cards that numbers count, by UUID; `None` if those of the machine are counted.
+    chosen: Option<Vec<String>>,
 }
 
 impl Limited {
-    pub(crate) fn new(layers: Vec<Layer>, variables: Box<Variables>, index: Index) -> Self {
-        Self { layers, variables, index }
+    pub(crate) fn new(
+        layers: Vec<Layer>,
+        variables: Box<Variables>,
+        index: Index,
+        chosen: Option<Vec<String>>,
+    ) -> Self {
+        let mut limited = Self { layers, variables, index, chosen: None };
+        limited.chosen =
+            chosen.map(|cards| cards.into_iter().filter(|uuid| limited.has(uuid)).collect());
+        limited
+    }
+
+    /// The cards that numbers count, by UUID; `None` if those of the machine are counted.
+    pub(crate) fn chosen(&self) -> Option<&[String]> {
+        self.chosen.as_deref()
     }
 
     /// The card with this UUID. `index` is its position among all cards of the machine, if that is
@@ -159,8 +174,17 @@ impl Limited {
     }
 
     /// Whether every layer has a row for the card with this UUID.
-    pub fn has(&self, uuid: &str) -> bool {
+    fn has(&self, uuid: &str) -> bool {
         self.layers.iter().all(|layer| layer.row_of(uuid).is_some())
+    }
+
+    /// Where NVML counts the card with this UUID, among the cards of the slice; cards with the same
+    /// place are in NVML's order. `None` if a layer has no row for it.
+    pub fn place(&self, uuid: &str) -> Option<usize> {
+        match &self.chosen {
+            Some(chosen) => chosen.iter().position(|each| same_card(each, uuid)),
+            None => self.has(uuid).then_some(0),
+        }
     }
 
     /// The living processes of the innermost slice, and the memory that each holds on a card.
@@ -205,8 +229,7 @@ impl Limited {
             static OUTSIDE: Once = Once::new();
             OUTSIDE.line(format_args!(
                 "device {} is a card outside this slice and has no memory here; \
-                 CUDA_VISIBLE_DEVICES counts the cards of the machine, so name the slice's by UUID \
-                 (see `hami devices`)",
+                 name the slice's cards by UUID in CUDA_VISIBLE_DEVICES (see `hami devices`)",
                 card.device
             ));
             return false;

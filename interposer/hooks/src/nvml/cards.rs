@@ -1,4 +1,5 @@
-//! The cards of the slice: those for which every layer has a row, in NVML's order.
+//! The cards of the slice: those for which every layer has a row, in NVML's order, or in the order
+//! in which they were chosen.
 //!
 //! The first such card is number 0, whatever number NVML has for it, and other cards are not found
 //! by any name. Without a limits page every card is shown, and nothing is changed.
@@ -43,18 +44,24 @@ impl Shown {
     }
 
     fn includes(&self, device: nvmlDevice_t) -> bool {
+        self.place(device).is_some()
+    }
+
+    /// Where the device is counted; see [`Limited::place`].
+    fn place(&self, device: nvmlDevice_t) -> Option<usize> {
         match self {
-            Self::All => true,
+            Self::All => Some(0),
             Self::Of(limited) => {
-                has(limited, device) || mig_slices(device).any(|slice| has(limited, slice))
+                let of_slices = || mig_slices(device).filter_map(|slice| place(limited, slice));
+                place(limited, device).or_else(|| of_slices().min())
             }
-            Self::None => false,
+            Self::None => None,
         }
     }
 }
 
-fn has(limited: &Limited, device: nvmlDevice_t) -> bool {
-    with_uuid(device, |uuid| limited.has(uuid)).unwrap_or(false)
+fn place(limited: &Limited, device: nvmlDevice_t) -> Option<usize> {
+    with_uuid(device, |uuid| limited.place(uuid)).flatten()
 }
 
 /// The MIG slices of a GPU; none if it is not in MIG mode.
@@ -95,7 +102,10 @@ impl Numbering {
         // SAFETY: `found` is a local variable.
         let cards =
             (0..all).filter_map(|index| handle(|found| unsafe { (self.by_index)(index, found) }));
-        cards.filter(|&device| shown.includes(device))
+        let mut placed: Vec<_> =
+            cards.filter_map(|device| Some((shown.place(device)?, device))).collect();
+        placed.sort_by_key(|&(place, _)| place);
+        placed.into_iter().map(|(_, device)| device)
     }
 
     unsafe fn tell_count(&self, count: *mut u32) -> nvmlReturn_t {

@@ -1,0 +1,141 @@
+"""Numbers in a slice of chosen cards count these cards, in CUDA and in NVML.
+
+Launchers count cards by NVML and then set ``CUDA_VISIBLE_DEVICES`` to numbers; many of them take
+nothing else there (vllm 13815, gpustack 4844, DeepSpeed 5278).
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.artifacts import Artifacts
+from support.commands import HamiCommand
+from support.running import run
+from support.stub import StubServer
+
+Stub = Callable[..., StubServer]
+
+HAMI = [sys.executable, "-m", "hami_py"]
+
+#: What a program sees that starts with these values of CUDA_VISIBLE_DEVICES; "-" is without it.
+LAUNCHER = """
+import ctypes, json, os, subprocess, sys
+from pynvml import *
+
+def by_cuda():
+    cuda = ctypes.CDLL("libcuda.so.1")
+    count, uuids = ctypes.c_int(), []
+    if cuda.cuInit(0) == 0:
+        cuda.cuDeviceGetCount(ctypes.byref(count))
+    for number in range(count.value):
+        uuid = (ctypes.c_ubyte * 16)()
+        cuda.cuDeviceGetUuid_v2(uuid, number)
+        uuids.append(bytes(uuid).hex())
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    value = getenv(b"CUDA_VISIBLE_DEVICES")
+    return {"cards": uuids, "variable": None if value is None else value.decode()}
+
+def by_nvml():
+    nvmlInit()
+    cards = [nvmlDeviceGetHandleByIndex(i) for i in range(nvmlDeviceGetCount())]
+    assert [nvmlDeviceGetIndex(card) for card in cards] == list(range(len(cards)))
+    return [nvmlDeviceGetUUID(card)[4:].replace("-", "") for card in cards]
+
+if sys.argv[1:] == ["worker"]:
+    print(json.dumps(by_cuda()))
+else:
+    found = {"nvml": by_nvml(), "variable": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    for value in sys.argv[1:]:
+        env = dict(os.environ) if value == "-" else {**os.environ, "CUDA_VISIBLE_DEVICES": value}
+        worker = [sys.executable, __file__, "worker"]
+        done = subprocess.run(worker, env=env, stdout=subprocess.PIPE, check=True)
+        found[value] = json.loads(done.stdout)
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+    return HamiCommand(artifacts, tmp_path / "runtime")
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> list[str]:
+    path = tmp_path / "launcher.py"
+    path.write_text(LAUNCHER)
+    return [sys.executable, str(path)]
+
+
+def hexes(gpu: StubServer) -> list[str]:
+    return [uuid[4:].replace("-", "") for uuid in gpu.uuids()]
+
+
+def test_a_launcher_that_counts_by_nvml_and_sets_numbers_gets_the_cards_that_it_means(
+    stub_server: Stub, hami: HamiCommand, launcher: list[str]
+) -> None:
+    gpu = stub_server("t4,a100,h100,a100")
+    cards = hexes(gpu)
+    values = ["-", "0", "1", "1,0", "2", gpu.uuids()[1]]
+    done = hami(gpu, "run", "--device", 3, "--device", 1, "--", *launcher, *values)
+    found: dict[str, Any] = json.loads(done.out)
+    assert found.pop("nvml") == [cards[3], cards[1]]
+    # A launcher that reads numbers there fails at a UUID.
+    assert found.pop("variable") is None
+    assert {value: shown["cards"] for value, shown in found.items()} == {
+        "-": [cards[3], cards[1]],
+        "0": [cards[3]],
+        "1": [cards[1]],
+        "1,0": [cards[1], cards[3]],
+        "2": [],
+        gpu.uuids()[1]: [cards[1]],
+    }
+    # The driver was told UUIDs, the program keeps its variable.
+    assert all(shown["variable"] == (None if v == "-" else v) for v, shown in found.items())
+
+
+def test_an_order_of_all_cards_is_one_for_cuda_and_nvml(
+    stub_server: Stub, hami: HamiCommand, launcher: list[str]
+) -> None:
+    gpu = stub_server("t4,a100")
+    cards = hexes(gpu)
+    done = hami(gpu, "run", "--device", 1, "--device", 0, "--", *launcher, "-", "0")
+    found = json.loads(done.out)
+    assert found["nvml"] == found["-"]["cards"] == [cards[1], cards[0]]
+    assert found["0"]["cards"] == [cards[1]]
+
+
+@pytest.mark.parametrize("inner", [[], ["--device", "0", "--device", "1"], ["--device", "1"]])
+def test_numbers_in_a_nested_slice_count_the_cards_of_the_slice_around_it(
+    stub_server: Stub, hami: HamiCommand, launcher: list[str], inner: list[str]
+) -> None:
+    gpu = stub_server("t4,a100,a100")
+    cards = hexes(gpu)
+    nested = [*HAMI, "run", *inner, "--", *launcher, "-", "0"]
+    done = hami(gpu, "run", "--device", 2, "--device", 0, "--", *nested)
+    found = json.loads(done.out)
+    expected = [cards[0]] if inner == ["--device", "1"] else [cards[2], cards[0]]
+    assert found["nvml"] == found["-"]["cards"] == expected
+    assert found["0"]["cards"] == expected[:1]
+
+
+def test_numbers_around_a_nested_run_count_the_cards_of_its_slice(
+    stub_server: Stub, hami: HamiCommand, launcher: list[str]
+) -> None:
+    gpu = stub_server("t4,a100,h100")
+    nested = ["env", "CUDA_VISIBLE_DEVICES=1", *HAMI, "run", "--device", "1", "--", *launcher, "-"]
+    done = hami(gpu, "run", "--device", 2, "--device", 0, "--", *nested)
+    assert json.loads(done.out)["-"]["cards"] == [hexes(gpu)[0]]
+
+
+def test_a_slice_without_a_choice_leaves_the_order_and_the_variable_alone(
+    stub_server: Stub, hami: HamiCommand, launcher: list[str]
+) -> None:
+    gpu = stub_server("t4,a100")
+    bare = json.loads(run([*launcher, "-", "1"], gpu.env).out)
+    done = hami(gpu, "run", "--", *launcher, "-", "1")
+    assert json.loads(done.out) == bare
