@@ -1,4 +1,8 @@
 //! x86-64, System V calling convention.
+//!
+//! Tools such as UCX put a jump of 5 bytes over the start of a function, and move the instructions
+//! that were there. They know few instructions (ucx 6038). So each wrapper starts with one of 5 bytes
+//! that they know and that can be anywhere: `mov eax` with a constant. rax has no argument.
 
 /// The body of a launch wrapper. If launches need no admission, or if the thread's budget is enough
 /// for the launch, it jumps to the driver's function, whose address is in
@@ -103,6 +107,7 @@ macro_rules! launch_jump {
     (@body $slow_path:ident $name:ident, [$($first:expr),*], $($budget:expr),* ;
      $($operand:tt)*) => {
         core::arch::naked_asm!(
+            "mov eax, 1", // for tools that move it
             $($first,)*
             "mov rax, qword ptr [rip + {limits}]",
             "mov eax, dword ptr [rax]",
@@ -153,11 +158,11 @@ pub(crate) use launch_jump;
 macro_rules! entry_jump {
     ($name:ident, $then:path) => {
         core::arch::naked_asm!(
-            "mov rax, qword ptr [rsp]", // the return address, in the caller
-            "mov r10d, eax",
-            "and r10d, {mask}",
-            "lea r11, [rip + {known}]",
-            "cmp rax, qword ptr [r11 + r10]",
+            "mov eax, {mask}", // tools may move it
+            "mov r11, qword ptr [rsp]", // the return address, in the caller
+            "and eax, r11d",
+            "lea r10, [rip + {known}]",
+            "cmp r11, qword ptr [r10 + rax]",
             "je {then}",
             "push rdi",
             "push rsi",
@@ -166,7 +171,7 @@ macro_rules! entry_jump {
             "push r8",
             "push r9",
             "sub rsp, 8", // 7 words and the return address: 16-byte aligned for the call
-            "mov rdi, rax",
+            "mov rdi, r11",
             "mov esi, {symbol}",
             "lea rdx, [rip + {then}]",
             "call {destination}",
@@ -224,6 +229,7 @@ impl Frame {
 macro_rules! dlsym_entry {
     ($real:path, $find:path, $decide:path) => {
         core::arch::naked_asm!(
+            "mov eax, 0", // for tools that move it
             "test rsi, rsi",
             "jz 2f",
             "mov al, byte ptr [rsi]",
