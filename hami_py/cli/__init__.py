@@ -43,16 +43,29 @@ hami.add_command(scheduler)
 hami.add_command(node)
 
 
+def _open_standard_files() -> None:
+    """Open the standard files that the parent closed, for this process alone.
+
+    Otherwise a file of ours gets such a number, and output of the driver would go into it. Python
+    has found before this that there is no standard output, and prints nothing.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
 def main() -> NoReturn:
     """Run the command line; every error is one line on standard error.
 
     Exit codes: ``hami run`` exits as its program, or with 125 to 127 (see there). Other commands
     exit with 0, with 1 for a failure, and with 2 for an invalid command line.
     """
+    _open_standard_files()
     try:
         status = hami.main(prog_name="hami", standalone_mode=False)
         # Flushed here, where an error can be reported, and not when the interpreter exits.
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         sys.exit(status)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "hami"

@@ -14,11 +14,13 @@ from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
     Measuring,
+    Notifications,
     end_like,
     joined,
     prepared,
     require_checkable,
     run_in_foreground,
+    with_own_pid,
 )
 
 OUR_FAILURE = 125
@@ -126,9 +128,13 @@ def run(
                 _report_bypasses(watcher, program, strict=strict)
                 return watcher.pause()
 
+            notifications = Notifications(slice_.environment, slice_.directory)
+            environment = notifications.environment(slice_.environment)
+            words = with_own_pid(command, environment)
             try:
-                ended = run_in_foreground(command, slice_.environment, check)
+                ended = run_in_foreground(words, environment, check, notifications)
             finally:
+                notifications.close()
                 supervisor.close()
                 measuring.stop()
     except CannotRun as error:

@@ -12,6 +12,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``current`` | limits and usage of this process |
 | ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
 | ``foreground``, ``group_signals`` | running a program with the terminal and its signals |
+| ``service`` | what a service manager passes to a program |
 | ``measuring`` | measuring the memory of the programs of ``hami run`` |
 | ``relaunch`` | limiting the process that already runs |
 | ``coordinator`` | starting the coordinator, and restarting it |
@@ -39,12 +40,14 @@ from hami_py.slices.prepare import (
 from hami_py.slices.programs import compose, require_glibc, require_library
 from hami_py.slices.registry import SHOWN_ID, list_slices, remove, resize_named
 from hami_py.slices.runtime import runtime_directory, usable
+from hami_py.slices.service import Notifications, with_own_pid
 
 __all__ = [
     "SHOWN_ID",
     "BypassWatcher",
     "CoordinatorSupervisor",
     "Measuring",
+    "Notifications",
     "Prepared",
     "Running",
     "Slice",
@@ -76,4 +79,5 @@ __all__ = [
     "shown",
     "usable",
     "usage",
+    "with_own_pid",
 ]

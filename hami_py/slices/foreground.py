@@ -9,6 +9,8 @@ Handlers receive the signals, and no signal is blocked to be waited for. The rea
 threads in this process: with driver 580, ``nvmlInit`` loads ``libcuda.so``, which starts a thread
 that blocks no signal. The kernel delivers to that thread what the main thread blocks. SIGCHLD would
 be lost there, and SIGTERM would end us. A handler works in every thread.
+
+As process 1 of a container we inherit the processes whose parents have ended, and wait for them.
 """
 
 import os
@@ -17,12 +19,13 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 from hami_py.errors import CannotRun, HamiError
 from hami_py.slices.group_signals import GroupObserver, kill_child
+from hami_py.slices.service import Notifications
 
 PASSED_ON = frozenset(
     {
@@ -42,7 +45,10 @@ _TERMINAL_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
 def run_in_foreground(
-    command: Sequence[str], environment: Mapping[str, str], check: Callable[[int], float]
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    check: Callable[[int], float],
+    notifications: Notifications | None = None,
 ) -> int:
     """Run the program to its end.
 
@@ -54,6 +60,7 @@ def run_in_foreground(
         environment: the program's environment.
         check: called with the program's PID when it has started, and again after as many seconds
             as it returned. It must not block. If it raises an error of ours, the program is killed.
+        notifications: the program's, which are passed on to the service manager.
 
     Returns:
         Its exit code, or minus the number of the signal that ended it.
@@ -81,8 +88,15 @@ def run_in_foreground(
             ended = _exit_code(program, received)
             if ended is not None:
                 return ended
-            if select.select([wakes], [], [], max(0.0, check_at - time.monotonic()))[0]:
+            if os.getpid() == 1:
+                _reap_orphans({program, observer.pid})
+            sockets = notifications.descriptors() if notifications else []
+            wait = max(0.0, check_at - time.monotonic())
+            ready = select.select([wakes, *sockets], [], [], wait)[0]
+            if wakes in ready:
                 os.read(wakes, 4096)
+            if notifications:
+                notifications.pass_on()
             _pass_on(received, program, observer)
     finally:
         observer.close()
@@ -107,6 +121,14 @@ def _pass_on(received: set[int], program: int, observer: GroupObserver) -> None:
         observer.reset()
     for number in sorted(numbers - by_group):
         os.kill(program, number)
+
+
+def _reap_orphans(children: Collection[int]) -> None:
+    """Wait for the processes that have ended, except these children of ours."""
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+        if ended.si_pid in children:
+            return
+        os.waitpid(ended.si_pid, 0)
 
 
 def _check(check: Callable[[int], float], program: int) -> float:

@@ -25,23 +25,27 @@ class GroupObserver:
     """A process in our group that exits when we do, however we end."""
 
     def __init__(self) -> None:
-        """Fork the observer. Other threads may run: the child calls nothing of theirs."""
-        self._pid, self._line = _start()
+        """Fork the observer. Other threads may run: the child calls nothing of theirs.
+
+        Attributes:
+            pid: its PID, which changes at a ``reset``.
+        """
+        self.pid, self._line = _start()
 
     def received(self) -> set[int]:
         """The signals that the group has received since the last ``reset``."""
         time.sleep(DELIVERY_TIME)
-        return _pending(self._pid)
+        return _pending(self.pid)
 
     def reset(self) -> None:
         """Forget the signals so far. Pending signals stay pending, so this replaces the process."""
         self.close()
-        self._pid, self._line = _start()
+        self.pid, self._line = _start()
 
     def close(self) -> None:
         """End the observer."""
         os.close(self._line)
-        kill_child(self._pid)
+        kill_child(self.pid)
 
 
 def kill_child(pid: int) -> None:
