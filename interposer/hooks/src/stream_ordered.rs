@@ -95,7 +95,7 @@ pub(crate) unsafe fn pool_trim(pool: CUmemoryPool, keep: usize) -> CUresult {
     if let (Slice::Limited(limited), false, Some(known)) =
         (current(), process::is_forked_copy(), pools::known_as(pool))
     {
-        known.refresh(limited);
+        known.refresh(limited, pools::Busy::Wait);
     }
     result
 }

@@ -12,7 +12,8 @@ use driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUevent, CUresult, CUstream};
 use vgpu_compute::notices::{self, Waited};
 use vgpu_driver::guard::guard;
 use vgpu_driver::process;
-use vgpu_slice::{Slice, current, pools};
+use vgpu_slice::pools::{self, Busy};
+use vgpu_slice::{Slice, current};
 
 /// When the program called the driver, and the result.
 type Call = (u64, CUresult);
@@ -77,7 +78,7 @@ pub(crate) fn queried(result: CUresult) {
 extern "C" fn refresh() {
     guard(|| {
         if let (Slice::Limited(limited), false) = (current(), process::is_forked_copy()) {
-            pools::refresh(limited);
+            pools::refresh(limited, Busy::Wait);
         }
     });
 }
@@ -86,7 +87,7 @@ extern "C" fn refresh() {
 extern "C" fn refresh_idle() {
     guard(|| {
         if let (Slice::Limited(limited), false) = (current(), process::is_forked_copy()) {
-            pools::refresh_idle(limited);
+            pools::refresh(limited, Busy::Skip);
         }
     });
 }

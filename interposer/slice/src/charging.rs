@@ -24,7 +24,7 @@ use crate::allocations::{Allocation, Kind};
 use crate::cards;
 use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
-use crate::pools;
+use crate::pools::{self, Busy};
 use crate::table::Full;
 use crate::{green, ipc};
 
@@ -142,7 +142,7 @@ pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outc
     if limited.try_charge(card, bytes) {
         return Ok(());
     }
-    pools::trim(limited, card, None);
+    pools::trim(limited, card, Busy::Wait);
     if limited.charge(card, bytes) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
 }
 

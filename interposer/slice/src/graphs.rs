@@ -30,7 +30,7 @@ use vgpu_driver::real::{self, Outcome};
 use crate::cards::{self, MAX_DEVICES};
 use crate::current::limited;
 use crate::limited::{Card, Limited};
-use crate::pools;
+use crate::pools::{self, Busy};
 use crate::reported::{Charge, Reported};
 use crate::table::{Entry, Full, Table, Then};
 
@@ -364,11 +364,11 @@ fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> O
             bytes + pool.growth + pool.growth_for(need, bytes)
         };
         let make_room = |card: &Card, _| {
-            pools::trim_idle(limited, card);
+            pools::trim(limited, card, Busy::Skip);
             // The driver does not take memory from a graph that runs. The launch would wait for it.
             wait();
             // The driver may have trimmed memory pools, also of other devices.
-            pools::refresh_idle(limited);
+            pools::refresh(limited, Busy::Skip);
             reserved.trim();
         };
         let outcome = charge.raise(&reserved, limited, card, wanted, make_room);

@@ -79,7 +79,7 @@ pub fn allocate(
     bytes: u64,
     request: &impl Request,
 ) -> Outcome<Allocation> {
-    pool.allocate(limited, bytes, request, |card| trim(limited, card, Some(pool)))
+    pool.allocate(limited, bytes, request, |card| trim(limited, card, Busy::Skip))
 }
 
 /// An allocation of the pool with this index is freed.
@@ -89,40 +89,30 @@ pub(crate) fn freed(limited: &'static Limited, index: usize, bytes: u64) {
     }
 }
 
+/// What to do about a pool from which another thread allocates at this moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Busy {
+    /// Wait for the thread.
+    Wait,
+    /// Skip the pool. A thread that allocates must: two such threads could wait for each other.
+    Skip,
+}
+
 /// Sets the charge of all pools to what the driver reports now: it may have returned memory to the
 /// card.
 #[cold]
-pub fn refresh(limited: &'static Limited) {
-    in_use().for_each(|pool| pool.refresh(limited));
+pub fn refresh(limited: &'static Limited, busy: Busy) {
+    in_use().for_each(|pool| pool.refresh(limited, busy));
 }
 
-/// As [`refresh`], but waits for no other thread.
+/// Returns to the card what its pools and graphs hold without use. Only before a refusal, because a
+/// program may want to keep it.
 #[cold]
-pub fn refresh_idle(limited: &'static Limited) {
-    in_use().for_each(|pool| pool.refresh_if_idle(limited));
-}
-
-/// Returns to the card what its pools hold without use. Only before a refusal, because a program
-/// may want to keep it. A thread that holds the lock of a pool (`except`) skips pools that another
-/// thread allocates from at this moment: two such threads could wait for each other.
-#[cold]
-pub(crate) fn trim(limited: &'static Limited, card: &Card, except: Option<&'static Pool>) {
+pub(crate) fn trim(limited: &'static Limited, card: &Card, busy: Busy) {
     graphs::trim_if_idle(limited, card);
-    for pool in in_use().filter(|pool| pool.device() == card.device) {
-        match except {
-            Some(own) if std::ptr::eq(own, pool) => {}
-            Some(_) => pool.trim_if_idle(limited),
-            None => pool.trim_now(limited),
-        }
-    }
-}
-
-/// As [`trim`], and skips pools that another thread allocates from at this moment.
-#[cold]
-pub(crate) fn trim_idle(limited: &'static Limited, card: &Card) {
     in_use()
         .filter(|pool| pool.device() == card.device)
-        .for_each(|pool| pool.trim_if_idle(limited));
+        .for_each(|pool| pool.trim_unused(limited, busy));
 }
 
 /// The primary context of a device has ended. The driver may have emptied the device's pools with

@@ -8,6 +8,7 @@
 //! handle, and the driver no longer reports what it holds. So the pool is destroyed for the driver
 //! only when it is empty. Until then it keeps no unused memory, and allocations from it fail.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -19,6 +20,7 @@ use driver_sys::cuda::{
 use vgpu_driver::guard::lock;
 use vgpu_driver::real::{self, Outcome, check};
 
+use super::Busy;
 use super::attributes::{attribute, current_of, default_of};
 use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
 use crate::cards;
@@ -154,6 +156,17 @@ impl Pool {
         lock(&self.state)
     }
 
+    fn state(&'static self, busy: Busy) -> Option<MutexGuard<'static, State>> {
+        if busy == Busy::Wait {
+            return Some(self.lock_state());
+        }
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     fn owner(&self) -> Owner {
         Owner::pool(self.index.load(Ordering::Relaxed))
     }
@@ -212,20 +225,18 @@ impl Pool {
             state.charge.shrink(self, limited, card);
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let grown = state.charge.bytes.saturating_sub(before);
-        state.charge.spare = if grown > 0 { grown } else { spare }.saturating_sub(taken);
+        // If the pool has less than before, another thread's wait may have returned the spare bytes.
+        let free = match state.charge.bytes.cmp(&before) {
+            Less => 0,
+            Equal => spare,
+            Greater => state.charge.bytes - before,
+        };
+        state.charge.spare = free.saturating_sub(taken);
         Ok(Allocation::new(pointer, bytes, self.owner(), self.device()))
     }
 
-    pub(super) fn trim_now(&'static self, limited: &'static Limited) {
-        let Some(card) = self.card(limited) else { return };
-        self.lock_state().charge.shrink(self, limited, card);
-    }
-
-    pub(super) fn trim_if_idle(&'static self, limited: &'static Limited) {
-        if let Some(card) = self.card(limited)
-            && let Some(mut state) = try_lock(&self.state)
-        {
+    pub(super) fn trim_unused(&'static self, limited: &'static Limited, busy: Busy) {
+        if let (Some(card), Some(mut state)) = (self.card(limited), self.state(busy)) {
             state.charge.shrink(self, limited, card);
         }
     }
@@ -235,23 +246,12 @@ impl Pool {
         let mut state = self.lock_state();
         state.live = state.live.saturating_sub(bytes);
         drop(state);
-        self.refresh(limited);
+        self.refresh(limited, Busy::Wait);
     }
 
     /// Sets the charge to what the driver reports now.
-    pub fn refresh(&'static self, limited: &'static Limited) {
-        self.update(limited, self.lock_state());
-    }
-
-    /// As [`Self::refresh`], unless another thread has the state locked.
-    pub(super) fn refresh_if_idle(&'static self, limited: &'static Limited) {
-        if let Some(state) = try_lock(&self.state) {
-            self.update(limited, state);
-        }
-    }
-
-    fn update(&'static self, limited: &'static Limited, mut state: MutexGuard<'static, State>) {
-        let Some(card) = self.card(limited) else { return };
+    pub fn refresh(&'static self, limited: &'static Limited, busy: Busy) {
+        let (Some(card), Some(mut state)) = (self.card(limited), self.state(busy)) else { return };
         match state.origin {
             Origin::Destroyed => state.charge.shrink(self, limited, card),
             _ if state.charge.bytes == 0 => {}
@@ -297,7 +297,7 @@ impl Pool {
         }
         state.charge.shrink(self, limited, card);
         drop(state);
-        self.refresh(limited);
+        self.refresh(limited, Busy::Wait);
         Ok(())
     }
 
@@ -322,14 +322,6 @@ impl Pool {
             let mut state = self.lock_state();
             state.live = state.live.saturating_sub(ended.iter().map(|entry| entry.bytes).sum());
         }
-        self.refresh(limited);
-    }
-}
-
-fn try_lock(state: &'static Mutex<State>) -> Option<MutexGuard<'static, State>> {
-    match state.try_lock() {
-        Ok(state) => Some(state),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
+        self.refresh(limited, Busy::Wait);
     }
 }
