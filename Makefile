@@ -211,34 +211,66 @@ wheel: interposer ## one wheel for every CPython from 3.10, in dist/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig \
 		--compatibility manylinux2014 --out dist
 
-# The full name of the image `hami-py` in deploy/. With IMAGE=registry.example/hami-py it can be pushed, and
-# IMAGE_FLAGS are the builder's, such as --build-arg BASE=registry.example/python:3.13-slim.
+# The full name of the image `hami-py` in deploy/. With IMAGE=registry.example/hami-py it can be pushed. BASE is
+# another base, and IMAGE_FLAGS are more arguments of the builder.
 IMAGE := docker.io/library/hami-py
+BASE :=
 IMAGE_FLAGS :=
 IMAGE_CONTEXT := build/image
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION = $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
+# The time of all files and of the image, so that two builds of a commit are the same.
+EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
 # `info` fails where the program is there and its daemon is not.
 BUILDER = $(shell for each in docker podman nerdctl buildah; do \
 	if $$each info >/dev/null 2>&1; then echo $$each; break; fi; done)
 
+# In a chroot, buildah needs no container runtime.
+BUILD_FLAGS_buildah = --isolation chroot --timestamp $(EPOCH)
+BUILD_FLAGS_podman = --timestamp $(EPOCH)
+build_image = $(BUILDER) build $(BUILD_FLAGS_$(BUILDER))
+
 # The wheel takes minutes, so a missing builder is reported before it is built.
 .PHONY: builder
 builder:
-	@[ -n "$(BUILDER)" ] || { \
+	@[ -n "$(BUILDER)" ] || { $(call package,buildah); } || { \
 		echo "missing: docker, podman, nerdctl or buildah, and where it has a daemon, that it" \
 			"answers; install one with: apt-get install buildah" >&2; exit 1; }
 
 .PHONY: image
-image: builder wheel ## the container image that deploy/ takes, with docker, podman, nerdctl or buildah
+image: builder wheel ## the container image that the chart takes, with docker, podman, nerdctl or buildah
 	@rm -rf $(IMAGE_CONTEXT) && mkdir -p $(IMAGE_CONTEXT)
 	@cp dist/hami_py-$(VERSION)-*.whl $(IMAGE_CONTEXT)
 	@$(UV) export --quiet --frozen --no-default-groups --extra kubernetes --no-emit-project \
 		--no-header --no-annotate --output-file $(IMAGE_CONTEXT)/requirements.txt
-	@$(BUILDER) build --file deploy/image/Dockerfile --tag $(IMAGE):$(VERSION) \
+	@$(build_image) --file deploy/image/Dockerfile --tag $(IMAGE):$(VERSION) \
 		--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) \
-		$(IMAGE_FLAGS) $(IMAGE_CONTEXT)
+		$(if $(BASE),--build-arg BASE=$(BASE)) $(IMAGE_FLAGS) $(IMAGE_CONTEXT)
+
+ARCHIVE = dist/hami-py-$(VERSION)-image.tar
+SAVE = $(BUILDER) save --output $(ARCHIVE) $(IMAGE):$(VERSION)
+SAVE_buildah = buildah push --quiet $(IMAGE):$(VERSION) docker-archive:$(ARCHIVE):$(IMAGE):$(VERSION)
+
+.PHONY: image-archive
+image-archive: image ## the image as a file in dist/, for ctr images import, docker load and podman load
+	@rm -f $(ARCHIVE)
+	@$(or $(SAVE_$(BUILDER)),$(SAVE))
+	@du --apparent-size --human-readable $(ARCHIVE)
+
+# Debian's release with the Python of the usual base.
+DEBIAN := trixie
+DEBIAN_BASE := localhost/hami-py/debian:$(DEBIAN)
+NO_PAGES := $(foreach each,doc info lintian locale man,--dpkgopt='path-exclude=/usr/share/$(each)/*')
+
+.PHONY: image-base
+image-base: builder ## a base of Debian's packages, where no registry is reached; needs root, then make image BASE=…
+	@$(call provide,mmdebstrap,mmdebstrap)
+	@rm -rf $(IMAGE_CONTEXT) && mkdir -p $(IMAGE_CONTEXT)
+	@SOURCE_DATE_EPOCH=0 mmdebstrap --quiet --variant=essential --include=python3,python3-pip,libstdc++6 $(NO_PAGES) \
+		$(DEBIAN) $(IMAGE_CONTEXT)/base.tar
+	@$(build_image) --file deploy/image/base.Dockerfile --tag $(DEBIAN_BASE) $(IMAGE_CONTEXT)
+	@echo "built; now: make image BASE=$(DEBIAN_BASE)"
 
 GPU_KIT := build/gpu-kit
 

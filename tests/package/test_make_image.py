@@ -12,6 +12,8 @@ from support.artifacts import ROOT
 #: The version that the chart takes.
 TAG = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text())["appVersion"]
 
+NAME = f"docker.io/library/hami-py:{TAG}"
+
 #: The programs that the recipe and make itself run.
 TOOLS = ("bash", "cp", "cut", "git", "grep", "id", "mkdir", "python3", "rm", "sed", "uname")
 
@@ -38,7 +40,9 @@ def put(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def make(programs: Path, *more: str, has_wheel: bool = True) -> subprocess.CompletedProcess[str]:
+def make(
+    programs: Path, *more: str, has_wheel: bool = True, target: str = "image"
+) -> subprocess.CompletedProcess[str]:
     """`make image` of the wheel that is in dist/, in a context of its own."""
     make = shutil.which("make")
     assert make
@@ -47,7 +51,7 @@ def make(programs: Path, *more: str, has_wheel: bool = True) -> subprocess.Compl
         [
             make,
             *(["--old-file=wheel"] if has_wheel else []),
-            *("image", "UV=true", f"IMAGE_CONTEXT={context}", *more),
+            *(target, "UV=true", f"IMAGE_CONTEXT={context}", *more),
         ],
         cwd=ROOT,
         env={"PATH": str(programs), "HOME": str(programs.parent)},
@@ -80,6 +84,33 @@ def test_its_default_name_is_that_of_deploy(programs: Path) -> None:
     assert make(programs).returncode == 0
     called = (programs / "nerdctl.called").read_text().splitlines()
     assert called[called.index("--tag") + 1] == f"docker.io/library/hami-py:{TAG}"
+
+
+def test_buildah_needs_no_runtime_and_builds_the_same_again(programs: Path) -> None:
+    put(programs, "buildah", ANSWERS)
+    assert make(programs, "BASE=localhost/base:1", "EPOCH=7").returncode == 0
+    called = (programs / "buildah.called").read_text().splitlines()
+    assert called[:6] == ["buildah", "build", "--isolation", "chroot", "--timestamp", "7"]
+    assert called[called.index("BASE=localhost/base:1") - 1] == "--build-arg"
+
+
+@pytest.mark.parametrize(
+    ("builder", "saves"),
+    [
+        ("docker", ["save", "--output", "FILE", NAME]),
+        ("buildah", ["push", "--quiet", NAME, f"docker-archive:FILE:{NAME}"]),
+    ],
+)
+def test_an_archive_of_the_image_is_written(programs: Path, builder: str, saves: list[str]) -> None:
+    put(programs, builder, ANSWERS)
+    file = str(programs.parent / "image.tar")
+    put(programs, "du", SILENT.replace("1", "0"))
+    done = make(programs, "--old-file=image", f"ARCHIVE={file}", target="image-archive")
+    assert done.returncode == 0, done.stderr
+    assert (programs / f"{builder}.called").read_text().splitlines() == [
+        builder,
+        *(each.replace("FILE", file) for each in saves),
+    ]
 
 
 def test_a_missing_builder_is_reported_before_the_wheel_is_built(programs: Path) -> None:
