@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import yaml
 
+from cluster.api import Object
 from cluster.charts import CHART, helm, rendered, template, values
 from hami_py.model import pods
 
@@ -52,12 +53,21 @@ def test_both_versions_of_helm_render_the_same() -> None:
     assert sorted(map(key, first)) == sorted(map(key, second))
 
 
+def names(made: Sequence[Object]) -> set[tuple[str, str]]:
+    """The kinds and names of the objects."""
+    return {(each["kind"], each["metadata"]["name"]) for each in made}
+
+
+@pytest.fixture(scope="module")
+def by_default() -> set[tuple[str, str]]:
+    return names(rendered())
+
+
 @pytest.mark.parametrize("path", [*paths(values())])
-def test_each_value_can_be_null(path: str) -> None:
+def test_each_value_can_be_null(path: str, by_default: set[tuple[str, str]]) -> None:
     """The objects are the same ones, and no field of theirs is empty by accident."""
     made = rendered("--set", f"{path}=null")
-    named = {(each["kind"], each["metadata"]["name"]) for each in made}
-    assert named == {(each["kind"], each["metadata"]["name"]) for each in rendered()}
+    assert names(made) == by_default
     text = json.dumps(made)
     for wrong in ("<nil>", "<no value>", "%!", '""/', ": null"):
         assert wrong not in text, wrong
