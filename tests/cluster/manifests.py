@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from cluster import binaries
+from cluster.binaries import CannotBuild
 from cluster.charts import template
 from cluster.deployed import DEPLOY
 from cluster.value_table import page
@@ -68,7 +69,11 @@ def _found() -> dict[Path, str]:
 
 def main(arguments: list[str]) -> int:
     """Write the manifests or, with --check, name those that differ."""
-    binaries.ensure("helm")
+    try:
+        binaries.ensure("helm")
+    except CannotBuild as error:
+        print(error, file=sys.stderr)
+        return 1
     files, found = wanted(), _found()
     differing = sorted(path for path in {*files, *found} if files.get(path) != found.get(path))
     if arguments == ["--check"]:
