@@ -55,7 +55,8 @@ pub(crate) struct Header {
     /// Per card, the bytes that the driver holds for the processes beyond what they are charged, as
     /// the coordinator has measured it.
     pub measured: Line<[AtomicU64; CARDS]>,
-    /// How many entries of `Layout::shared` were ever used.
+    /// In its lower half ([`HIGH`]): how many entries of `Layout::shared` may be in use. The upper half
+    /// counts how often one was taken.
     pub shared_high: AtomicU32,
     /// Whether descriptors may be all that keeps some memory: 0, [`KEPT_NEWLY`] or [`KEPT`].
     pub any_kept: AtomicU32,
@@ -173,6 +174,8 @@ pub(crate) const KEPT: u32 = 2;
 
 /// `Shared::exporter` of a process that has died.
 pub(crate) const NOBODY: u32 = u32::MAX;
+/// The lower half of `Header::shared_high`.
+pub(crate) const HIGH: u32 = 0xffff;
 
 /// `Shared::state` of a free entry.
 pub(crate) const VACANT: u32 = 0;

@@ -102,7 +102,7 @@
 //!    896  measured: [u64; 16]       bytes that the driver holds for the processes beyond the
 //!                                   committed units; the coordinator writes it. Zero in the
 //!                                   previous format
-//!   1024  shared_high: u32           how many entries of `shared` were ever used
+//!   1024  shared_high: u32           lower half: how many entries of `shared` may be in use
 //!   1028  any_kept: u32              whether descriptors may be all that keeps some memory: 0 no, 1 yes,
 //!                                    2 yes, and it was looked up
 //!   1032  descriptor_path: [u8; 128] the file behind the marked descriptors

@@ -26,7 +26,7 @@
 use crate::account::Account;
 use crate::descriptor::{self, Mark};
 use crate::layout::{
-    CARDS, KEPT, KEPT_NEWLY, NOBODY, READY, SHARED, SLOTS, Shared, SharedCharge, UNIT, VACANT,
+    CARDS, HIGH, KEPT, KEPT_NEWLY, NOBODY, READY, SHARED, SLOTS, Shared, SharedCharge, UNIT, VACANT,
 };
 use crate::member::Member;
 use hami_limits::Format;
@@ -46,6 +46,8 @@ pub(crate) const fn is_of_descriptor(key: u64) -> bool {
 pub(crate) struct SharedSum {
     pub units: u64,
     times: u64,
+    /// The word that says how many entries were summed.
+    word: u32,
 }
 
 /// The bit of a slot in its word.
@@ -82,14 +84,42 @@ impl Shared {
 }
 
 impl Account {
-    /// The entries that were ever used.
+    /// The word that says how many entries may be in use, and this number. Its upper half counts the
+    /// entries that were taken, so that nobody lowers the number below an entry that is just taken.
+    fn shared_high(&self) -> (u32, usize) {
+        let word = self.layout().header.shared_high.load(SeqCst);
+        (word, (word & HIGH) as usize)
+    }
+
+    /// An entry was taken, before it has a charge.
+    fn raise_shared_high(&self, index: usize) {
+        let raise = |word: u32| {
+            Some((word.wrapping_add(HIGH + 1) & !HIGH) | (word & HIGH).max(index as u32 + 1))
+        };
+        let _ = self.layout().header.shared_high.fetch_update(SeqCst, SeqCst, raise);
+    }
+
+    /// An entry was emptied: the sums need not read the empty entries behind the last one in use.
+    fn lower_shared_high(&self) {
+        let (header, entries) = (&self.layout().header, &self.layout().shared.entries);
+        loop {
+            let (word, high) = self.shared_high();
+            let last = high.checked_sub(1).and_then(|last| entries.get(last));
+            if last.is_none_or(|last| last.state.load(SeqCst) != VACANT) {
+                return;
+            }
+            let _ = header.shared_high.compare_exchange(word, word - 1, SeqCst, SeqCst);
+        }
+    }
+
+    /// The entries that may be in use.
     fn shared_entries(&self) -> impl Iterator<Item = (usize, &Shared)> {
-        let high = self.layout().header.shared_high.load(SeqCst) as usize;
+        let (_, high) = self.shared_high();
         self.layout().shared.entries.iter().enumerate().take(high)
     }
 
     fn shared_entry(&self, key: u64) -> Option<(usize, &Shared)> {
-        let high = self.layout().header.shared_high.load(SeqCst) as usize;
+        let (_, high) = self.shared_high();
         let mut keys = self.layout().shared.keys.iter().take(high);
         let index = keys.position(|it| it.load(SeqCst) == key)?;
         Some((index, &self.layout().shared.entries[index]))
@@ -102,16 +132,13 @@ impl Account {
     /// The units of a card that processes share. A caller that reads the words too reads them first.
     #[inline]
     pub(crate) fn shared_units(&self, card: usize) -> u64 {
-        match self.layout().header.shared_high.load(SeqCst) {
-            0 => 0,
-            _ => self.shared_sum(card).units,
-        }
+        if self.shared_high().1 == 0 { 0 } else { self.shared_sum(card).units }
     }
 
     #[inline(never)]
     pub(crate) fn shared_sum(&self, card: usize) -> SharedSum {
-        let high = self.layout().header.shared_high.load(SeqCst) as usize;
-        let mut sum = SharedSum { units: 0, times: 0 };
+        let (word, high) = self.shared_high();
+        let mut sum = SharedSum { units: 0, times: 0, word };
         for charge in self.layout().shared.charges.iter().take(high) {
             let charge = SharedCharge::of(charge.load(SeqCst));
             sum.times += charge.times;
@@ -152,6 +179,7 @@ impl Account {
             .store(SharedCharge { units: 0, ..self.shared_charge(index) }.word(), SeqCst);
         table.keys[index].store(0, SeqCst);
         entry.state.store(VACANT, SeqCst);
+        self.lower_shared_high();
     }
 
     /// A process no longer holds an entry. `slot` is of the caller. Returns the released units.
@@ -244,7 +272,7 @@ impl Member<'_> {
         }
         let Some(index) = index else { return false };
         let entry = &table.entries[index];
-        account.layout().header.shared_high.fetch_max(index as u32 + 1, SeqCst);
+        account.raise_shared_high(index);
         if let Some(mark) = mark {
             let path = account.layout().header.descriptor_path.iter().zip(&mark.path);
             path.for_each(|(word, now)| word.store(*now, SeqCst));

@@ -7,7 +7,7 @@
 use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
 use crate::layout::{
-    CARDS, ComputeSums, ComputeWords, Counters, FILE, Header, Layout, Record, SHARED, SLOTS,
+    CARDS, ComputeSums, ComputeWords, Counters, FILE, HIGH, Header, Layout, Record, SHARED, SLOTS,
     Shared, SharedCharge, SharedTable, TAKEN, UNIT, Word,
 };
 use crate::reap::{boot_ms, is_awaited};
@@ -88,7 +88,7 @@ impl Snapshot {
             read(&mut bytes, compute_words(card, 0), slots * size_of::<ComputeWords>())?;
         }
         let shared = match format {
-            Format::Current => u32_at(&bytes, offset_of!(Header, shared_high)) as usize,
+            Format::Current => (u32_at(&bytes, offset_of!(Header, shared_high)) & HIGH) as usize,
             Format::Previous => 0,
         };
         let shared = shared.min(SHARED);

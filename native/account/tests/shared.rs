@@ -519,3 +519,36 @@ fn memory_that_only_dead_processes_have_imported_comes_back() {
     }
     member.charge(1, LIMIT, LIMIT).unwrap();
 }
+
+/// The entries that a sum reads, as the layout has them.
+fn read_by_sums(scratch: &Scratch) -> u16 {
+    let bytes = std::fs::read(scratch.path()).unwrap();
+    u16::from_le_bytes([bytes[1024], bytes[1025]])
+}
+
+#[test]
+fn sums_read_no_empty_entries_behind_the_last_one_in_use() {
+    let _alone = alone();
+    let scratch = Scratch::new("sums");
+    let account = attach(&scratch);
+    let member = account.join().unwrap();
+    let share = |key: u64| {
+        member.charge(1, 512, LIMIT).unwrap();
+        assert!(member.share(HANDLE | key, 1, 512, None));
+    };
+    (1..=4000).for_each(share);
+    assert_eq!((read_by_sums(&scratch), account.used(1)), (4000, 4000 * 512));
+    for key in (1..=3999).rev().filter(|key| *key != 7) {
+        assert!(member.close_shared(HANDLE | key));
+    }
+    assert_eq!((read_by_sums(&scratch), account.used(1)), (4000, 2 * 512));
+    let last = 4000;
+    assert!(member.close_shared(HANDLE | last));
+    assert_eq!((read_by_sums(&scratch), account.used(1)), (7, 512));
+    share(1);
+    assert_eq!((read_by_sums(&scratch), account.used(1)), (7, 2 * 512));
+    for key in [7, 1] {
+        assert!(member.close_shared(HANDLE | key));
+    }
+    assert_eq!((read_by_sums(&scratch), account.used(1)), (0, 0));
+}
