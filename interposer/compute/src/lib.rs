@@ -3,13 +3,13 @@
 //! The way of a launch:
 //!
 //! 1. [`fast_path`]: two words decide whether launches need admission at all.
-//! 2. [`budget`]: a thread-local budget lets most launches pass without admission.
-//! 3. [`admission`]: other launches join a batch between two events, or open one ([`batch`]).
-//! 4. [`limiter`]: to open a batch, the thread waits until the process has credit, or the turn.
-//! 5. [`meter`]: a thread measures each batch when it has ended, and bills it.
+//! 2. [`admission`]: the launch waits until its card's limiter (`card`) admits it.
+//! 3. `state`: the decision, from the coordinator's grant, the own bucket and the work in flight.
+//! 4. `streams`: events around launches, two intervals of them in flight.
+//! 5. [`meter`]: a thread sees when they have ended, and bills them by the card's time (`timeline`).
 //!
-//! [`notices`] has the other reports of the hooks. Streams that are being captured ([`capture`])
-//! and contexts that are ending ([`contexts`]) are left alone.
+//! [`notices`] has the other reports of the hooks. Streams that are being captured (`capture`) and
+//! contexts that are ending (`contexts`) are left alone.
 //!
 //! While neither the slice nor a neighbour has a share, only step 1 runs, unless slices lie inside
 //! one another.
@@ -19,16 +19,19 @@
 #![allow(clippy::doc_markdown)] // most names in comments are CUDA's
 
 pub mod admission;
-mod batch;
-pub mod budget;
 mod capture;
+mod card;
 mod clock;
 mod contexts;
 mod events;
 pub mod fast_path;
+mod here;
 pub mod launch;
-mod limiter;
 mod meter;
 pub mod notices;
+mod seats;
+mod state;
+mod streams;
+mod timeline;
 
 pub use contexts::Ending;

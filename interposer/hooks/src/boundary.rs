@@ -68,7 +68,7 @@ macro_rules! wrappers {
         fail_open { $($open:ident => $($open_body:ident)::+;)* }
         observe { $($observed:ident => $($observe_body:ident)::+;)* }
         wait { $($waited:ident => $($wait_body:ident)::+;)* }
-        launch { $($launch:ident => $arguments:ident $budget:ident $($word:ident)?;)* }
+        launch { $($launch:ident => $arguments:ident $form:ident;)* }
         stream_op { $($stream_op:ident => $position:literal;)* }
         call { $($call:ident;)* }
     })*) => {
@@ -82,7 +82,7 @@ macro_rules! wrappers {
                 $($signature!($open, entry);)*
                 $($signature!($observed, entry);)*
                 $($signature!($waited, entry);)*
-                $($signature!($launch, launch $budget $($word)?);)*
+                $($signature!($launch, launch $form);)*
                 $($signature!($stream_op, launch stream_op);)*
             )*
         }
@@ -118,19 +118,19 @@ macro_rules! wrappers {
             $($(pub(crate) static $launch: LaunchRow = LaunchRow {
                 symbol: Symbol::$launch,
                 arguments: Arguments::$arguments,
-                then_close: || super::then_close::$launch as *const () as usize,
+                then_record: || super::then_record::$launch as *const () as usize,
             };)*)*
             $($(pub(crate) static $stream_op: StreamOpRow =
                 StreamOpRow { symbol: Symbol::$stream_op, stream: $position };)*)*
         }
 
         /// Functions that call the driver's launch function and then end the batch.
-        mod then_close {
+        mod then_record {
             #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
             use core::ffi::c_void;
             #[allow(unused_imports)]
             use driver_sys::{cuda::*, cuda_fn, nvml::*, nvml_fn};
-            $($($signature!($launch, then_close);)*)*
+            $($($signature!($launch, then_record);)*)*
         }
     };
 }
@@ -211,10 +211,10 @@ macro_rules! wait {
             let driver: unsafe extern "C" fn($($kind),*) -> $result =
                 // SAFETY: as in `observe`.
                 unsafe { core::mem::transmute(driver) };
-            let called_at = vgpu_compute::notices::waiting();
+            vgpu_compute::notices::waiting();
             // SAFETY: the program's own arguments.
             let result = unsafe { driver($($argument),*) };
-            crate::$($body)::+((called_at, result), $($argument),*);
+            crate::$($body)::+(result);
             result
         }
     };
@@ -223,27 +223,26 @@ macro_rules! wait {
 /// The exported wrapper of a launch: a jump to the driver's function, without a stack frame and
 /// without copied arguments. Rust code runs only if the call needs admission.
 macro_rules! launch {
-    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $budget:ident $($word:ident)?) => {
+    ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty; $form:ident) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(crate) unsafe extern "C" fn $name($(_: $kind),*) -> $result {
-            $crate::jump::launch_jump!($name, $budget $($word)?)
+            $crate::jump::launch_jump!($name, $form)
         }
     };
 }
 
-/// A function that calls the driver's launch function, and ends the batch afterwards.
-macro_rules! then_close {
+/// A function that calls the driver's launch function, and records an event behind the launch.
+macro_rules! then_record {
     ($name:ident ($($argument:ident: $kind:ty),*) -> $result:ty;) => {
         pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
             let driver = vgpu_driver::symbols::Symbol::$name.callable();
             let driver: unsafe extern "C" fn($($kind),*) -> $result =
                 // SAFETY: as in `observe`.
                 unsafe { core::mem::transmute(driver) };
-            let called_at = vgpu_compute::notices::launching();
             // SAFETY: the program's own arguments.
             let result = unsafe { driver($($argument),*) };
-            vgpu_driver::guard::guard(|| vgpu_compute::notices::launched(called_at));
+            vgpu_driver::guard::guard(vgpu_compute::notices::launched);
             result
         }
     };

@@ -149,9 +149,9 @@ pub(crate) fn before_launch(exec: usize, stream: usize, form: Form) -> Outcome<b
 }
 
 /// The address of a function that launches a graph, and corrects the charge afterwards.
-pub(crate) fn then_settle(form: Form, closes_batch: bool) -> usize {
+pub(crate) fn then_settle(form: Form, records: bool) -> usize {
     type Launch = unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult;
-    let function: Launch = match (form, closes_batch) {
+    let function: Launch = match (form, records) {
         (Form::Plain, false) => launch::<false, false>,
         (Form::Plain, true) => launch::<false, true>,
         (Form::PerThread, false) => launch::<true, false>,
@@ -160,11 +160,10 @@ pub(crate) fn then_settle(form: Form, closes_batch: bool) -> usize {
     function as usize
 }
 
-unsafe extern "C" fn launch<const PER_THREAD: bool, const CLOSES_BATCH: bool>(
+unsafe extern "C" fn launch<const PER_THREAD: bool, const RECORDS: bool>(
     exec: CUgraphExec,
     stream: CUstream,
 ) -> CUresult {
-    let called_at = if CLOSES_BATCH { notices::launching() } else { 0 };
     // SAFETY: the program's own arguments.
     let result = unsafe {
         if PER_THREAD {
@@ -175,8 +174,8 @@ unsafe extern "C" fn launch<const PER_THREAD: bool, const CLOSES_BATCH: bool>(
     };
     guard(|| {
         graphs::after_launch(exec as u64, result == CUDA_SUCCESS);
-        if CLOSES_BATCH {
-            notices::launched(called_at);
+        if RECORDS {
+            notices::launched();
         }
     });
     result

@@ -3,7 +3,7 @@
 
 use driver_sys::cuda::{CUDA_LAUNCH_PARAMS, CUDA_SUCCESS, CUlaunchConfig, CUresult, CUstream};
 use vgpu_compute::admission::{self, Next};
-use vgpu_compute::launch::Launch;
+use vgpu_compute::launch::{Launch, stream_name};
 use vgpu_compute::notices;
 use vgpu_driver::guard::guard;
 use vgpu_driver::real::Outcome;
@@ -44,8 +44,8 @@ const MAX_SEVERAL: usize = 64;
 pub(crate) struct LaunchRow {
     pub(crate) symbol: Symbol,
     pub(crate) arguments: Arguments,
-    /// The address of the function that also ends the batch.
-    pub(crate) then_close: fn() -> usize,
+    /// The address of the function that also records an event behind the launch.
+    pub(crate) then_record: fn() -> usize,
 }
 
 /// A function that puts other work into a stream.
@@ -67,10 +67,10 @@ pub(crate) extern "C" fn launch(row: &'static LaunchRow, frame: &Frame) -> usize
     if allocates.is_err() {
         return graphs::refusal();
     }
-    let closes = guard(|| admit(row.arguments, frame)) == Some(Next::LaunchAndClose);
-    match (allocates, closes) {
-        (Ok(Some(form)), _) => graphs::then_settle(form, closes),
-        (_, true) => (row.then_close)(),
+    let records = guard(|| admit(row.arguments, frame)) == Some(Next::LaunchAndRecord);
+    match (allocates, records) {
+        (Ok(Some(form)), _) => graphs::then_settle(form, records),
+        (_, true) => (row.then_record)(),
         (_, false) => row.symbol.callable(),
     }
 }
@@ -92,7 +92,7 @@ fn admit(arguments: Arguments, frame: &Frame) -> Next {
     if arguments == Arguments::Several {
         return admission::admit_each(limited, read_each(frame));
     }
-    read(arguments, frame).map_or(Next::Launch, |launch| admission::admit(limited, &launch))
+    read(arguments, frame).map_or(Next::Launch, |launch| admission::admit(limited, launch))
 }
 
 /// Called by the wrappers of other work on streams on the slow path. Returns the address to jump
@@ -115,23 +115,21 @@ fn read(arguments: Arguments, frame: &Frame) -> Option<Launch> {
         Config, ConfigOfThread, Graph, GraphOfThread, Kernel, KernelOfThread, Old, OldAsync,
         Several,
     };
-    let word = |position| frame.argument(position);
-    let number = |position| frame.argument(position) as u32;
     let per_thread = matches!(arguments, KernelOfThread | ConfigOfThread | GraphOfThread);
-    let (function, grid, stream) = match arguments {
-        Kernel | KernelOfThread => (word(0), [number(1), number(2), number(3)], word(8)),
+    let (function, stream) = match arguments {
+        Kernel | KernelOfThread => (0, frame.argument(8)),
         Config | ConfigOfThread => {
             // SAFETY: the program's own argument, which the driver is about to read as well.
-            let config = unsafe { (word(0) as *const CUlaunchConfig).as_ref() }?;
-            let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
-            (word(1), grid, config.hStream as usize)
+            let config = unsafe { (frame.argument(0) as *const CUlaunchConfig).as_ref() }?;
+            (1, config.hStream as usize)
         }
-        Graph | GraphOfThread => (word(0), [0; 3], word(1)),
-        Old => (word(0), [0; 3], 0),
-        OldAsync => (word(0), [number(1), number(2), 1], word(3)),
+        Graph | GraphOfThread => (0, frame.argument(1)),
+        Old => (0, 0),
+        OldAsync => (0, frame.argument(3)),
         Several => return None,
     };
-    Some(Launch { function, grid, stream: Launch::stream(stream, per_thread) })
+    let function = frame.argument(function);
+    Some(Launch { function, stream: stream_name(stream, per_thread) })
 }
 
 /// The kernels of a launch on several devices. The driver reads the list as well.
@@ -141,11 +139,7 @@ fn read_each(frame: &Frame) -> impl Iterator<Item = Launch> {
     (0..count.min(MAX_SEVERAL)).map(move |index| {
         // SAFETY: the program's own list, with this many entries.
         let one = unsafe { &*list.add(index) };
-        Launch {
-            function: one.function as usize,
-            grid: [one.gridDimX, one.gridDimY, one.gridDimZ],
-            stream: Launch::stream(one.hStream as usize, false),
-        }
+        Launch { function: one.function as usize, stream: stream_name(one.hStream as usize, false) }
     })
 }
 

@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hami_account::{ComputeWords, Debt};
+use hami_account::{ComputeState, ComputeWords, Debt};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime, VariableShare};
-use hami_share::turns::ACTIVE_NS;
+use hami_share::TIMING;
 
 use crate::layer::Layer;
 
@@ -81,14 +81,22 @@ impl Seat {
 
     /// The number of processes of the slice that use this card, this one included.
     pub fn active(&self, now: u64) -> u32 {
-        let own = self.slot();
-        let others = self.layer.computing(self.row).filter(|(slot, words)| {
-            Some(*slot) != own && is_fresh(now, words.metered_at.load(Ordering::Relaxed), ACTIVE_NS)
-        });
-        1 + others.count() as u32
+        1 + self.others(now, TIMING.active).count() as u32
     }
-}
 
-fn is_fresh(now: u64, then: u64, age: u64) -> bool {
-    then != 0 && now.saturating_sub(then) <= age
+    /// The number of them that have work in flight, this one included.
+    pub fn running(&self, now: u64) -> u32 {
+        let others = self.others(now, 2 * TIMING.heartbeat);
+        1 + others.filter(|words| words.report().state == ComputeState::Running).count() as u32
+    }
+
+    /// The other processes of the slice that have used this card within the time `age`.
+    fn others(&self, now: u64, age: u64) -> impl Iterator<Item = &'static ComputeWords> {
+        let own = self.slot();
+        let others = self.layer.computing(self.row).filter(move |(slot, _)| Some(*slot) != own);
+        others.map(|(_, words)| words).filter(move |words| {
+            let then = words.metered_at.load(Ordering::Relaxed);
+            then != 0 && now.saturating_sub(then) <= age
+        })
+    }
 }

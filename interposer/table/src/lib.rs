@@ -12,16 +12,14 @@
 //! - `fail_open`: the body changes what the program sees. If it panics, the driver gets the call
 //!   unchanged.
 //! - `observe`: the driver decides, and the body gets the result.
-//! - `wait`: the same for calls that wait for work. The body also gets the time before the call,
-//!   and the arguments.
+//! - `wait`: the same for calls that wait for work.
 //! - `launch`: a jump to the driver's function. Where launches are limited, admission runs first. A
-//!   row names how the arguments are laid out, and whether a launch budget can let the launch pass
-//!   (`plain`: it cannot; `graph`: neither, and the graph may allocate), with the word of the budget
-//!   that has the stream. These symbols are
-//!   hooked in every process, because a program keeps the pointers that it got.
+//!   row names how the arguments are laid out, and whether the launch may be of a graph that
+//!   allocates (`graph`) or not (`plain`). These symbols are hooked in every process, because a
+//!   program keeps the pointers that it got.
 //! - `stream_op`: the same jump for other work on a stream: copies, waits, host functions. The
-//!   compute engine is idle meanwhile, so a batch of launches ends before such work. A row names
-//!   the position of the stream among the arguments.
+//!   compute engine is idle meanwhile, so the launches before such work are measured by themselves.
+//!   A row names the position of the stream among the arguments.
 //! - `call`: not hooked, but called by bodies.
 //!
 //! `policy.toml` states what happens to every other symbol of the driver.
@@ -140,19 +138,19 @@ macro_rules! hook_table {
                     cuEventQuery => synchronize::queried;
                 }
                 wait {
-                    cuStreamSynchronize => synchronize::stream;
-                    cuStreamSynchronize_ptsz => synchronize::stream_of_thread;
-                    cuEventSynchronize => synchronize::event;
-                    cuCtxSynchronize => synchronize::context;
-                    cuCtxSynchronize_v2 => synchronize::context_v2;
+                    cuStreamSynchronize => synchronize::waited;
+                    cuStreamSynchronize_ptsz => synchronize::waited;
+                    cuEventSynchronize => synchronize::waited;
+                    cuCtxSynchronize => synchronize::waited;
+                    cuCtxSynchronize_v2 => synchronize::waited;
                 }
                 launch {
-                    cuLaunchKernel => Kernel budget stream;
-                    cuLaunchKernel_ptsz => KernelOfThread budget stream_ptsz;
-                    cuLaunchKernelEx => Config config_budget stream;
-                    cuLaunchKernelEx_ptsz => ConfigOfThread config_budget stream_ptsz;
-                    cuLaunchCooperativeKernel => Kernel budget stream;
-                    cuLaunchCooperativeKernel_ptsz => KernelOfThread budget stream_ptsz;
+                    cuLaunchKernel => Kernel plain;
+                    cuLaunchKernel_ptsz => KernelOfThread plain;
+                    cuLaunchKernelEx => Config plain;
+                    cuLaunchKernelEx_ptsz => ConfigOfThread plain;
+                    cuLaunchCooperativeKernel => Kernel plain;
+                    cuLaunchCooperativeKernel_ptsz => KernelOfThread plain;
                     cuLaunchCooperativeKernelMultiDevice => Several plain;
                     cuLaunch => Old plain;
                     cuLaunchGrid => Old plain;

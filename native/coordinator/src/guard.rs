@@ -2,7 +2,7 @@
 //!
 //! The programs of a slice write its account and may truncate it. A process that then reads the
 //! mapping beyond the new end is killed by SIGBUS; if that were the coordinator, all slices would
-//! lose their turns. So the coordinator installs a handler for that signal. It replaces a mapping
+//! lose their leases. So the coordinator installs a handler for that signal. It replaces a mapping
 //! that cannot be read any more by zeroes and marks it, and the coordinator stops using that slice.
 //!
 //! The handler may run between any two instructions, so the mappings are in a table of atomics.

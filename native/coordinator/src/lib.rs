@@ -2,16 +2,16 @@
 //!
 //! If slices share the time of a card, a launch needs permission, and permissions must not overlap.
 //! So one process per runtime directory reads the accounts of all its slices, calls
-//! [`hami_share::turns`] to choose the next turns, and writes the grants into the slices' grants
+//! [`hami_share::lease`] to choose the next leases, and writes the grants into the slices' grants
 //! pages. It receives no messages and stores nothing of its own. It can be killed at any instant:
 //! the files contain all that the next coordinator needs, and after 50 ms without a pulse each
 //! process limits itself.
 //!
 //! ```text
 //! <runtime>/slices/<id>/limits   ─┐
-//!                       account  ─┼─► slice ─► View ─► Turns::step ─► Decision ─► grants pages
-//!                       grants   ─┘     ▲                                 │
-//!                                       └── wait: wake-ups, time ◄────────┘
+//!                       account  ─┼─► slice ─► View ─► Leases::step ─► Decision ─► grants pages
+//!                       grants   ─┘     ▲                                  │
+//!                                       └── wait: wake-ups, time ◄─────────┘
 //! ```
 //!
 //! | module | content |
@@ -73,7 +73,7 @@ use crate::slice::Scope;
 use crate::slices::Slices;
 use crate::sweep::SweepFile;
 use crate::wait::{Waiting, now};
-use hami_share::turns::{Turns, View};
+use hami_share::lease::{Leases, View};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -115,7 +115,7 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
     let mut sweeps = SweepFile::new(runtime);
     let _handler = Handler::install()?;
     let linger_ns = u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX);
-    let mut turns = Turns::new();
+    let mut leases = Leases::new();
     let mut view = View::default();
     let mut waiting = Waiting::new();
     let (mut last_tick, mut last_scan, mut last_full_probe) = (None, None, None);
@@ -151,7 +151,7 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
             }
         }
         slices.read(&mut view);
-        let decision = turns.step(begin, &view);
+        let decision = leases.step(begin, &view);
         slices.publish(&decision, begin);
 
         let tick = last_tick.unwrap_or(begin) + tick_ns(&slices, &sweeps, begin);

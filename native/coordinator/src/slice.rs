@@ -8,7 +8,7 @@ use crate::wait::{WakeWord, cpu_time, now};
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
 use hami_limits::{FileError, Format, LimitsView};
-use hami_share::turns::{ProcessView, SliceCardView, SliceView, State};
+use hami_share::lease::{ProcessView, SliceCardView, SliceView, State};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io;
@@ -25,7 +25,7 @@ const WAKES_PER_TICK: usize = 100;
 const MAX_PROBE_CPU_NS: u64 = 20_000_000;
 
 pub(crate) struct Slice {
-    /// Identifies the slice for `Turns`. It is never reused.
+    /// Identifies the slice for `Leases`. It is never reused.
     key: u64,
     gang: Option<u128>,
     /// The card of each row.
@@ -58,7 +58,7 @@ struct Measured {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Those that others wait for: with running work, or with the turn. A process that died while
-    /// it waited is found when its turn comes.
+    /// it waited is found when it has the lease.
     WaitedFor,
     /// Also the idle ones of slices with a share, because their neighbours need permission while
     /// such a slice is present.

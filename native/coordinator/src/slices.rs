@@ -4,7 +4,7 @@ use crate::slice::{OpenError, Scope, Slice};
 use crate::sweep::Sweep;
 use crate::wait::{WakeWord, now};
 use hami_limits::same_card;
-use hami_share::turns::{Decision, SliceView, View};
+use hami_share::lease::{Decision, SliceView, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;

@@ -114,7 +114,7 @@ impl Row {
 pub struct SliceInfo {
     /// The PID namespace whose numbers NVML uses; `None` if unknown.
     pub nvml_namespace: Option<NamespaceId>,
-    /// The gang of the slice: all slices with the same value get their turns together. Not zero.
+    /// The gang of the slice: all slices with the same value have leases together. Not zero.
     pub gang: Option<[u8; 16]>,
 }
 

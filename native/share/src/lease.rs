@@ -56,17 +56,16 @@ mod choose;
 mod ledger;
 mod party;
 mod slice;
+mod view;
 
-pub use crate::turns::{
-    Decision, GrantUpdate, ProcessView, Report, SliceCardView, SliceView, State, View,
-};
+pub use view::{Decision, GrantUpdate, ProcessView, Report, SliceCardView, SliceView, State, View};
 
 use std::collections::BTreeMap;
 use std::mem::take;
 
 use hami_limits::grants::SILENCE_NS;
 
-use crate::{Grant, Holder, Kind, Timing};
+use crate::{Grant, Holder, Kind, Priority, Timing};
 use ledger::{WHOLE, limit};
 use party::Party;
 use slice::{Row, Sharing, Slice};
@@ -96,6 +95,8 @@ struct Card {
     /// without a share.
     shares: u64,
     without_share: u64,
+    /// The highest priority of the active slices.
+    highest: Option<Priority>,
     /// The time of the least served slice in the queue. A slice that enters the queue starts with
     /// about this time, so it never decreases.
     floor: u64,
@@ -164,6 +165,9 @@ impl Leases {
             let is_held = self.parties.iter().any(|party| party.holds(row.card));
             let unused = !row.waits && !row.runs && !is_held;
             row.ledger.credit(row.regime, passed, waits, unused, &self.timing);
+            if waits && row.is_outranked {
+                row.ledger.credit_low(passed, &self.timing);
+            }
         }
     }
 
@@ -213,6 +217,7 @@ impl Leases {
             for (r, row) in slice.rows.iter_mut().enumerate() {
                 let card = &self.cards[row.card];
                 (row.reserved, row.sharing) = (0, card.sharing_with(row));
+                row.is_outranked = Some(row.regime.priority) < card.highest;
                 if row.active.is_empty() {
                     continue;
                 }
@@ -286,7 +291,11 @@ impl Leases {
             (Sharing::Leased, ..) => (Kind::Turn, Holder::None, 0),
         };
         let is_used = alone.is_some() || lease.is_some();
-        let depth = if is_used { self.depth(p, row.card) } else { self.timing.depth };
+        let depth = match row.sharing {
+            Sharing::Shallow => self.timing.metered,
+            _ if is_used => self.depth(p, row.card),
+            _ => self.timing.depth,
+        };
         Grant { turn: 0, kind, holder, until, depth, others: 0, unblock: row.unblock }
     }
 
@@ -327,6 +336,7 @@ impl Card {
         }
         self.shares += share.unwrap_or(0);
         self.without_share += u64::from(share.is_none());
+        self.highest = self.highest.max(Some(row.regime.priority));
     }
 
     /// How the card is shared with one of its slices.

@@ -48,14 +48,31 @@ pub struct Timing {
     /// In flight beside slices that always have more work: two intervals between events, one that
     /// runs and one that waits.
     pub depth: u64,
+    /// In flight of slices without a share while one with a share is present, but idle. The driver
+    /// shares the card then, so a kernel of 5 ms takes 15 ms beside two other slices. With less, its
+    /// slice loses 2 points to slices with shorter kernels.
+    pub metered: u64,
     /// In flight beside a slice with pauses, which waits for it when it returns. Doubled, a decode
     /// beside a trainer loses a tenth of its time.
     pub shallow: u64,
     /// In flight while no other slice has a process on the card. A program that queues work and then
     /// stalls for 60 ms keeps the card busy; a newcomer waits at most for this much work.
     pub alone_depth: u64,
+    /// The longest time between two events of a stream whose kernels are shorter. An event costs
+    /// about 1 us.
+    pub interval: u64,
     /// The longest pause of a process with a hard share that has the card alone.
     pub pause: u64,
+
+    // Reports of a process.
+    /// How often a process sends a heartbeat while it has work or waits. See `silent`.
+    pub heartbeat: u64,
+    /// How long the holder of a lease keeps it with nothing in flight: longer than a program takes
+    /// from the end of a kernel that it has waited for to the next launch.
+    pub linger: u64,
+    /// How long after the end of its lease a process waits for the next grant. If the lease was not
+    /// revoked by then, the coordinator is late, and the process goes on.
+    pub handover: u64,
 
     // Work that goes on after its lease.
     /// How long others wait for it: longer than kernels take. Then the driver shares the card.
@@ -103,12 +120,17 @@ pub const TIMING: Timing = Timing {
     silent: 10 * MS,
     answer: 5 * MS,
     depth: 4 * MS,
+    metered: 40 * MS,
     shallow: MS,
     alone_depth: 64 * MS,
+    interval: 2 * MS,
     pause: 30 * MS,
+    heartbeat: MS,
+    linger: 50 * US,
+    handover: 500 * US,
     drain: 4_000 * MS,
     backlog: 20 * MS,
-    overlap: MS + 500 * US,
+    overlap: 200 * US,
     stall: 10 * MS,
     saved: 100 * MS,
     claim: 2_000 * MS,
@@ -126,4 +148,5 @@ impl Default for Timing {
 
 const _: () = assert!(TIMING.ahead < TIMING.shortest && TIMING.shortest < TIMING.turn);
 const _: () = assert!(TIMING.shallow <= TIMING.depth && TIMING.depth <= TIMING.alone_depth);
+const _: () = assert!(5 * TIMING.heartbeat < TIMING.silent);
 const _: () = assert!(TIMING.backlog < TIMING.drain && TIMING.active < TIMING.pauses);

@@ -4,102 +4,21 @@
 /// The body of a launch wrapper; see the one for x86-64. All argument registers are kept; stack
 /// arguments are never touched. No launch takes floating-point arguments.
 macro_rules! launch_jump {
-    ($name:ident, budget $word:ident) => {
-        $crate::jump::launch_jump!(@budget $name, $word,
-            [], ["mov x14, x0", "mov w11, w1", "mov w12, w2", "mov w13, w3"],
-            "[sp]") // the stream, the first argument on the stack
-    };
-    ($name:ident, config_budget $word:ident) => {
-        $crate::jump::launch_jump!(@budget $name, $word,
-            ["cbz x0, 2f"], // no configuration: the driver will refuse
-            ["mov x14, x1", "ldp w11, w12, [x0]", "ldr w13, [x0, #8]"],
-            "[x0, #32]")
-    };
-    (@budget $name:ident, $word:ident, [$($first:literal),*], [$($kind:literal),*], $stream:literal) => {
-        $crate::jump::launch_jump!(@body launch $name, [],
-            $($first,)*
-            "stp x0, x1, [sp, #-32]!", // the call keeps every other register
-            "str x30, [sp, #16]",
-            "adrp x0, :tlsdesc:hami_launch_budget",
-            "ldr x1, [x0, :tlsdesc_lo12:hami_launch_budget]",
-            "add x0, x0, :tlsdesc_lo12:hami_launch_budget",
-            ".tlsdesccall hami_launch_budget",
-            "blr x1",
-            "mrs x16, tpidr_el0",
-            "add x16, x16, x0",
-            "ldr x30, [sp, #16]",
-            "ldp x0, x1, [sp], #32",
-            "adrp x17, {epoch}",
-            "ldr w17, [x17, :lo12:{epoch}]",
-            "ldr w9, [x16, #{epoch_of}]",
-            "cmp w17, w9",
-            "b.ne 2f",
-            concat!("ldr x17, ", $stream),
-            "ldr x9, [x16, #{stream_of}]",
-            "cmp x17, x9",
-            "b.ne 2f",
-            $($kind,)* // x14: the function; w11, w12, w13: the grid
-            // The line of its kind, from the hash of grid and function.
-            "mov w9, #({hash} & 0xffff)",
-            "movk w9, #({hash} >> 16), lsl #16",
-            "madd w10, w13, w9, w12",
-            "madd w10, w10, w9, w11",
-            "madd w10, w10, w9, w14",
-            "mul w10, w10, w9",
-            "lsr w10, w10, #{hash_shift}",
-            "ldr x15, [x16, #{kinds_of}]",
-            "add x15, x15, x10, lsl #6",
-            $crate::jump::launch_jump!(@compare),
-            "b.eq 6f",
-            "add x15, x15, #32", // the other kind in the line
-            $crate::jump::launch_jump!(@compare),
-            "b.ne 2f",
-            "6:",
-            "ldr x9, [x16, #{left_of}]",
-            "ldr x10, [x15, #{estimate_of}]",
-            "sub x9, x9, x10",
-            "tst x9, #0x8000000080000000",
-            "b.ne 2f",
-            "str x9, [x16, #{left_of}]",
-            "b 3b";
-            epoch = sym vgpu_compute::budget::EPOCH,
-            epoch_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, epoch),
-            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, $word),
-            kinds_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, kinds),
-            left_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, left),
-            function_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, function),
-            grid_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, grid),
-            estimate_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, estimate),
-            hash = const vgpu_compute::budget::kinds::HASH,
-            hash_shift = const vgpu_compute::budget::kinds::HASH_SHIFT,
-        )
-    };
-    // Whether this is the kind at x15.
-    (@compare) => {
-        "ldr x9, [x15, #{function_of}]\n\
-         ldp w10, w17, [x15, #{grid_of}]\n\
-         cmp x9, x14\n\
-         ldr w9, [x15, #({grid_of} + 8)]\n\
-         ccmp w10, w11, #0, eq\n\
-         ccmp w17, w12, #0, eq\n\
-         ccmp w9, w13, #0, eq"
-    };
     ($name:ident, plain) => {
-        $crate::jump::launch_jump!(@body launch $name, [], ;)
+        $crate::jump::launch_jump!(@body launch $name, [];)
     };
     ($name:ident, graph) => {
         $crate::jump::launch_jump!(@body launch $name,
             ["adrp x16, {allocating}",
              "ldr w16, [x16, :lo12:{allocating}]",
-             "cbnz w16, 2f"], ;
+             "cbnz w16, 2f"];
             allocating = sym vgpu_slice::graphs::ALLOCATING,
         )
     };
     ($name:ident, stream_op) => {
-        $crate::jump::launch_jump!(@body stream_op $name, [], ;)
+        $crate::jump::launch_jump!(@body stream_op $name, [];)
     };
-    (@body $slow_path:ident $name:ident, [$($first:expr),*], $($budget:expr),* ;
-     $($operand:tt)*) => {
+    (@body $slow_path:ident $name:ident, [$($first:expr),*]; $($operand:tt)*) => {
         core::arch::naked_asm!(
             $($first,)*
             "adrp x16, {limits}",
@@ -109,16 +28,13 @@ macro_rules! launch_jump {
             "ldr x17, [x17, :lo12:{grants}]",
             "ldr w17, [x17]",
             "orr w16, w16, w17",
-            "cbnz w16, 4f",
-            "3:",
+            "cbnz w16, 2f",
             "adrp x16, {real}",
             "add x16, x16, :lo12:{real}",
             "ldr x16, [x16, #{offset}]",
             "cmp x16, #1",
             "b.ls 2f",
             "br x16",
-            "4:",
-            $($budget,)*
             "2:",
             "stp x29, x30, [sp, #-96]!",
             "stp x0, x1, [sp, #16]",

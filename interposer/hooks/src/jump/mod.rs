@@ -1,18 +1,6 @@
 //! The few instructions that cannot be written in Rust: jumps that leave the program's registers,
 //! stack and return address unchanged. The function at the target cannot notice the library.
 
-use core::mem::offset_of;
-
-use driver_sys::cuda::CUlaunchConfig;
-use vgpu_compute::budget::kinds::{Kind, Line};
-
-// The assembly contains these layouts as numbers.
-const _: () = {
-    assert!(size_of::<Kind>() == 32 && size_of::<Line>() == 64);
-    assert!(offset_of!(CUlaunchConfig, gridDimX) == 0 && offset_of!(CUlaunchConfig, gridDimY) == 4);
-    assert!(offset_of!(CUlaunchConfig, gridDimZ) == 8 && offset_of!(CUlaunchConfig, hStream) == 32);
-};
-
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "aarch64")]
@@ -25,6 +13,3 @@ pub(crate) use x86_64::{Frame, dlsym_entry, entry_jump, launch_jump};
 
 #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
 compile_error!("the wrappers of launches and of dlsym are written for x86_64 and aarch64");
-
-#[cfg(test)]
-mod tests;

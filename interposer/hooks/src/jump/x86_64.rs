@@ -4,108 +4,27 @@
 //! that were there. They know few instructions (ucx 6038). So each wrapper starts with one of 5 bytes
 //! that they know and that can be anywhere: `mov eax` with a constant. rax has no argument.
 
-/// The body of a launch wrapper. If launches need no admission, or if the thread's budget is enough
-/// for the launch, it jumps to the driver's function, whose address is in
-/// [`vgpu_driver::symbols::REAL`]. Otherwise it calls [`crate::launch`], which returns the address
-/// to jump to. All six argument registers are kept; stack arguments are never touched.
+/// The body of a launch wrapper. If launches need no admission, it jumps to the driver's function,
+/// whose address is in [`vgpu_driver::symbols::REAL`]. Otherwise it calls [`crate::launch`], which
+/// returns the address to jump to. All six argument registers are kept; stack arguments are never
+/// touched.
 ///
-/// The second argument of the macro selects the kind of wrapper. `budget` is for arguments like
-/// those of cuLaunchKernel, `config_budget` for those of cuLaunchKernelEx, both with the word of the
-/// budget that has the stream; `plain` for launches that never use a budget, `graph` for graphs, and `stream_op` for
-/// other work on streams.
+/// The second argument of the macro selects the kind of wrapper: `plain` for kernels, `graph` for
+/// graphs, which may allocate, and `stream_op` for other work on streams.
 macro_rules! launch_jump {
-    ($name:ident, budget $word:ident) => {
-        $crate::jump::launch_jump!(@budget $name, $word,
-            [], "rdi", "edi", "esi", "edx", "ecx",
-            [], "ecx",
-            "qword ptr [rsp + 24]") // the stream, the third argument on the stack
-    };
-    ($name:ident, config_budget $word:ident) => {
-        $crate::jump::launch_jump!(@budget $name, $word,
-            ["test rdi, rdi", "jz 2f", // no configuration: the driver will refuse
-             "mov r8d, dword ptr [rdi]", "mov r9d, dword ptr [rdi + 4]"], // no arguments in these
-            "rsi", "esi", "r8d", "r9d", "dword ptr [rdi + 8]",
-            ["mov eax, dword ptr [rdi + 8]"], "eax",
-            "qword ptr [rdi + 32]")
-    };
-    (@budget $name:ident, $word:ident, [$($first:literal),*], $function:literal, $function32:literal,
-     $x:literal, $y:literal, $z:literal,
-     [$($load_z:literal),*], $loaded_z:literal, $stream:literal) => {
-        $crate::jump::launch_jump!(@body launch $name, [],
-            $($first,)*
-            "sub rsp, 8", // aligned for the call, which keeps every register but rax
-            "lea rax, [rip + hami_launch_budget@tlsdesc]",
-            "call qword ptr [rax + hami_launch_budget@tlscall]",
-            "add rsp, 8",
-            "mov r11, qword ptr fs:[0]",
-            "add r11, rax",
-            "mov eax, dword ptr [rip + {epoch}]",
-            "cmp dword ptr [r11 + {epoch_of}], eax",
-            "jne 2f",
-            concat!("mov rax, ", $stream),
-            "cmp qword ptr [r11 + {stream_of}], rax",
-            "jne 2f",
-            // The line of its kind, from the hash of grid and function.
-            concat!("imul eax, ", $z, ", {hash}"),
-            concat!("add eax, ", $y),
-            "imul eax, eax, {hash}",
-            concat!("add eax, ", $x),
-            "imul eax, eax, {hash}",
-            concat!("add eax, ", $function32),
-            "imul eax, eax, {hash}",
-            "shr eax, {hash_shift}",
-            "shl eax, 6",
-            "mov r10, qword ptr [r11 + {kinds_of}]",
-            "add r10, rax",
-            $($load_z,)*
-            $crate::jump::launch_jump!(@compare "6f", $function, $x, $y, $loaded_z),
-            "5:",
-            "mov rax, qword ptr [r11 + {left_of}]",
-            "sub rax, qword ptr [r10 + {estimate_of}]",
-            "js 2f",
-            "test eax, eax",
-            "js 2f",
-            "mov qword ptr [r11 + {left_of}], rax",
-            "jmp 3b",
-            "6:", // the other kind in the line
-            "add r10, 32",
-            $crate::jump::launch_jump!(@compare "2f", $function, $x, $y, $loaded_z),
-            "jmp 5b";
-            epoch = sym vgpu_compute::budget::EPOCH,
-            epoch_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, epoch),
-            stream_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, $word),
-            kinds_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, kinds),
-            left_of = const core::mem::offset_of!(vgpu_compute::budget::Budget, left),
-            function_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, function),
-            grid_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, grid),
-            estimate_of = const core::mem::offset_of!(vgpu_compute::budget::kinds::Kind, estimate),
-            hash = const vgpu_compute::budget::kinds::HASH.cast_signed(),
-            hash_shift = const vgpu_compute::budget::kinds::HASH_SHIFT,
-        )
-    };
-    // Jumps to `unlike` unless the kind at r10 is that of the launch.
-    (@compare $unlike:literal, $function:literal, $x:literal, $y:literal, $z:literal) => {
-        concat!(
-            "cmp qword ptr [r10 + {function_of}], ", $function, "\njne ", $unlike,
-            "\ncmp dword ptr [r10 + {grid_of}], ", $x, "\njne ", $unlike,
-            "\ncmp dword ptr [r10 + {grid_of} + 4], ", $y, "\njne ", $unlike,
-            "\ncmp dword ptr [r10 + {grid_of} + 8], ", $z, "\njne ", $unlike,
-        )
-    };
     ($name:ident, plain) => {
-        $crate::jump::launch_jump!(@body launch $name, [], ;)
+        $crate::jump::launch_jump!(@body launch $name, [];)
     };
     ($name:ident, graph) => {
         $crate::jump::launch_jump!(@body launch $name,
-            ["cmp dword ptr [rip + {allocating}], 0", "jne 2f"], ;
+            ["cmp dword ptr [rip + {allocating}], 0", "jne 2f"];
             allocating = sym vgpu_slice::graphs::ALLOCATING,
         )
     };
     ($name:ident, stream_op) => {
-        $crate::jump::launch_jump!(@body stream_op $name, [], ;)
+        $crate::jump::launch_jump!(@body stream_op $name, [];)
     };
-    (@body $slow_path:ident $name:ident, [$($first:expr),*], $($budget:expr),* ;
-     $($operand:tt)*) => {
+    (@body $slow_path:ident $name:ident, [$($first:expr),*]; $($operand:tt)*) => {
         core::arch::naked_asm!(
             "mov eax, 1", // for tools that move it
             $($first,)*
@@ -113,14 +32,11 @@ macro_rules! launch_jump {
             "mov eax, dword ptr [rax]",
             "mov r11, qword ptr [rip + {grants}]",
             "or eax, dword ptr [r11]",
-            "jnz 4f",
-            "3:",
+            "jnz 2f",
             "mov rax, qword ptr [rip + {real} + {offset}]",
             "cmp rax, 1",
             "jbe 2f",
             "jmp rax",
-            "4:",
-            $($budget,)*
             "2:",
             "push rdi",
             "push rsi",

@@ -8,7 +8,7 @@ pub mod processes;
 use hami_account::{Account, ComputeState, Member, Report};
 use hami_limits::grants::{Grant, GrantsPage, GrantsView, Holder, Kind, SILENCE_NS};
 use hami_limits::{Format, LimitsPage, Mode, Row, SliceInfo};
-use hami_share::turns::SILENT_NS;
+use hami_share::TIMING;
 use processes::Child;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -235,7 +235,7 @@ impl<'a> Player<'a> {
         if entered {
             self.stage.leave();
         }
-        if longest.max(now() - at) > SILENT_NS / 2 {
+        if longest.max(now() - at) > TIMING.silent / 2 {
             self.stage.late.fetch_add(1, Ordering::SeqCst);
         }
         self.stage.turns[self.index].fetch_add(1, Ordering::SeqCst);

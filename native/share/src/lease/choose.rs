@@ -92,8 +92,8 @@ impl Leases {
     fn order(&self, p: usize) -> Order {
         let party = &self.parties[p];
         let rows = || party.rows(&self.slices);
-        let low_credit = rows().map(|row| row.ledger.low_credit).min().unwrap_or(0);
-        let priority = if low_credit >= self.timing.shortest as i64 {
+        let low = rows().filter(|row| row.is_outranked).map(|row| row.ledger.low_credit).min();
+        let priority = if low.is_some_and(|credit| credit >= self.timing.shortest as i64) {
             Priority::High as i8
         } else {
             rows().map(|row| row.regime.priority as i8).min().unwrap_or(0)

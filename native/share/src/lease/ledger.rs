@@ -50,11 +50,6 @@ impl Ledger {
     /// Credits the regime's share of the time that passed. A slice that `waits` for others is owed
     /// it. Otherwise it keeps what it is owed, unless the card is `unused`.
     pub fn credit(&mut self, regime: Regime, ns: u64, waits: bool, unused: bool, timing: &Timing) {
-        if waits {
-            let floor = ns.saturating_mul(timing.low_floor) / 100;
-            let credit = self.low_credit.saturating_add_unsigned(floor);
-            self.low_credit = credit.min(timing.low_saved as i64);
-        }
         let Some(share) = limit(regime) else { return };
         let saved = timing.saved as i64 * NS;
         if waits {
@@ -67,6 +62,13 @@ impl Ledger {
         if waits {
             self.cap = self.balance.max(saved);
         }
+    }
+
+    /// The slice waits for others of a higher priority. It gets a small part of this time.
+    pub fn credit_low(&mut self, ns: u64, timing: &Timing) {
+        let part = ns.saturating_mul(timing.low_floor) / 100;
+        let credit = self.low_credit.saturating_add_unsigned(part);
+        self.low_credit = credit.min(timing.low_saved as i64);
     }
 
     /// The share or its mode has changed: neither credit nor debt of the old one counts.

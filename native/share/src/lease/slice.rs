@@ -45,6 +45,8 @@ pub(super) struct Row {
     /// The word of the last round of launches that went on without permission.
     pub unblock: u64,
     pub ledger: Ledger,
+    /// Whether a slice of a higher priority is active on the card.
+    pub is_outranked: bool,
     /// If the card is reserved for the slice, because its party holds the lease or its work goes on:
     /// the weights of all slices of the party for which it is reserved. Otherwise 0.
     pub reserved: u64,
@@ -67,6 +69,7 @@ impl Row {
             granted_at: 0,
             unblock: seen.published.unblock,
             ledger: Ledger::new(timing),
+            is_outranked: false,
             reserved: 0,
             waits: false,
             runs: false,

@@ -186,7 +186,7 @@ fn beside_an_idle_slice_with_a_share_the_work_in_flight_is_limited() {
     let mut desk = Desk::new(&[30, 0]);
     desk.reports(1, State::Running);
     assert_eq!(desk.step(0), [all(1)]);
-    assert_eq!(desk.row(1).published.depth, TIMING.depth);
+    assert_eq!(desk.row(1).published.depth, TIMING.metered);
     assert_eq!(desk.wake_at, None);
 }
 
@@ -416,7 +416,7 @@ fn a_slice_with_pauses_does_not_wait_for_long_kernels_of_soft_slices() {
         desk.row(1).regime.mode = mode;
         desk.steps_for(9);
         desk.reports(0, State::Waiting);
-        assert_eq!(desk.steps_for(2), [none(1)]);
+        assert_eq!(desk.steps_for(1), [none(1)]);
         assert_eq!(desk.steps_for(1), expected, "{mode:?}");
     }
 }

@@ -30,6 +30,11 @@ impl Kernel {
     pub fn new(left: u64, fills: bool, meets: Option<Meeting>) -> Self {
         Self { left, fills, meets, began: None }
     }
+
+    /// What a driver's handle of its function would be.
+    pub fn function(&self) -> usize {
+        2 * self.left as usize + usize::from(self.meets.is_some())
+    }
 }
 
 /// The end of a kernel.

@@ -416,7 +416,8 @@ impl Machine {
                 }
                 Action::Launch { stream, kernel } => {
                     let stream = stream + it.streams;
-                    if let Err(again) = self.may_launch(p, stream) {
+                    let launch = (stream, kernel.function());
+                    if let Err(again) = self.may_launch(p, launch) {
                         let it = &mut self.processes[p].threads[t];
                         it.host = Host::Waits;
                         let stream = stream - it.streams;
@@ -430,14 +431,14 @@ impl Machine {
                     let depth = self.grant(p).depth.max(self.timing.shallow);
                     let it = &mut self.processes[p];
                     let was_idle = it.pace.is_idle();
-                    let marked = it.pace.launched(now, stream, depth);
+                    let marked = it.pace.launched(now, launch, depth);
                     it.queued.entry(stream).or_default().push_back(marked);
                     let card = it.card;
                     self.engines[card].submit(now, p, stream, kernel);
                     self.advance();
                     if was_idle {
                         self.report(p);
-                        let at = self.processes[p].pace.stalls_at(&self.timing);
+                        let at = self.processes[p].pace.stalls_at();
                         self.push(at, Event::Stall(p));
                     }
                     self.push(now + LAUNCH_NS, Event::Host(p, t));
@@ -447,7 +448,8 @@ impl Machine {
         }
     }
 
-    fn may_launch(&mut self, p: usize, stream: usize) -> Result<(), Option<u64>> {
+    fn may_launch(&mut self, p: usize, launch: (usize, usize)) -> Result<(), Option<u64>> {
+        let (stream, _) = launch;
         if self.native {
             let queued: usize = self.processes[p].queued.get(&stream).map_or(0, VecDeque::len);
             return if (queued as u64) < QUEUE { Ok(()) } else { Err(None) };
@@ -469,7 +471,7 @@ impl Machine {
         }
         let regime = self.slices[it.slice].rows[it.row].1;
         let permission = permission(&grant, p as u16, regime);
-        it.pace.may_launch(now, stream, (permission, grant.depth), &self.timing)
+        it.pace.may_launch(now, launch, (permission, grant.depth))
     }
 
     /// The process sees which of its work has ended.
@@ -494,19 +496,19 @@ impl Machine {
             }
         }
         if !self.native && !self.processes[p].pace.is_idle() {
-            let at = self.processes[p].pace.stalls_at(&self.timing);
+            let at = self.processes[p].pace.stalls_at();
             self.push(at, Event::Stall(p));
         }
     }
 
     fn stall(&mut self, p: usize) {
-        if self.native || self.processes[p].pace.stalls_at(&self.timing) != self.now {
+        if self.native || self.processes[p].pace.stalls_at() != self.now {
             return;
         }
         let now = self.now;
         self.processes[p].pace.stalled(now);
         self.report(p);
-        let at = self.processes[p].pace.stalls_at(&self.timing);
+        let at = self.processes[p].pace.stalls_at();
         self.push(at, Event::Stall(p));
         for t in 0..self.processes[p].threads.len() {
             if self.processes[p].threads[t].host == Host::Waits {

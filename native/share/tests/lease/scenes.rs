@@ -307,3 +307,11 @@ fn a_process_beside_a_kernel_without_end_takes_little() {
         assert!(had <= 3.0, "{us} us: {had:.1}");
     }
 }
+
+#[test]
+fn long_kernels_of_a_soft_slice_are_paid_back() {
+    let long = Program::Steps { ns: 2 * S, kernels: 1, host: US };
+    let shares = shares(&play(&vec![one(soft(25), long), one(soft(75), kernels(5 * MS))], 49));
+    println!("{shares:.2?}");
+    assert!((shares[0] - 25.0).abs() <= 1.5 && shares[1] >= 73.0, "{shares:?}");
+}

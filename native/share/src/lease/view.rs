@@ -6,7 +6,7 @@ pub use hami_limits::grants::{ComputeState as State, Report};
 /// All slices of a runtime directory, as their files are now.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// In any order. A slice that was removed or is damaged is left out: its turn ends at once.
+    /// In any order. A slice that was removed or is damaged is left out: its lease ends at once.
     pub slices: Vec<SliceView>,
 }
 
@@ -15,7 +15,7 @@ pub struct View {
 pub struct SliceView {
     /// Identifies the slice. It is never reused for another one.
     pub key: u64,
-    /// The gang that the slice belongs to: all slices of a gang have their turns together. `None`
+    /// The gang that the slice belongs to: all slices of a gang have leases together. `None`
     /// for a slice by itself.
     pub gang: Option<u128>,
     /// Row i is row i of the slice's files; rows are appended, never moved.

@@ -1,0 +1,115 @@
+//! The shares that bind this process on a card, and the coordinator's grant.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use hami_account::ComputeWords;
+use hami_limits::Mode;
+use hami_limits::grants::{Grant, Holder, Kind};
+use hami_share::TIMING;
+use vgpu_slice::Seat;
+
+/// This process's seats at a card, outermost first. The coordinator of the first one grants leases.
+pub(crate) struct Seats(Vec<Counted>);
+
+/// A seat, and how many processes of its slice use the card. Counting them reads the whole account,
+/// so the number is kept for a while.
+struct Counted {
+    seat: Seat,
+    active: AtomicU32,
+    until: AtomicU64,
+}
+
+impl Counted {
+    fn active(&self, at: u64) -> u32 {
+        if at >= self.until.load(Ordering::Relaxed) {
+            self.active.store(self.seat.active(at), Ordering::Relaxed);
+            self.until.store(at + TIMING.silent, Ordering::Relaxed);
+        }
+        self.active.load(Ordering::Relaxed)
+    }
+}
+
+impl Seats {
+    pub(crate) fn new(seats: Vec<Seat>) -> Self {
+        let counted = |seat| Counted { seat, active: AtomicU32::new(1), until: AtomicU64::new(0) };
+        Self(seats.into_iter().map(counted).collect())
+    }
+
+    fn seats(&self) -> impl Iterator<Item = &Seat> {
+        self.0.iter().map(|counted| &counted.seat)
+    }
+
+    /// The outermost seat.
+    pub(crate) fn outermost(&self) -> Option<&Seat> {
+        self.seats().next()
+    }
+
+    /// The words in which this process reports to each of its slices.
+    pub(crate) fn words(&self) -> impl Iterator<Item = &'static ComputeWords> {
+        self.seats().filter_map(Seat::words)
+    }
+
+    /// The longest debt that earlier processes of the slices have left.
+    pub(crate) fn unpaid_debt(&self, at: u64) -> hami_account::Debt {
+        self.seats().map(|seat| seat.unpaid_debt(at)).max().unwrap_or_default()
+    }
+
+    /// The coordinator's grant; `None` while no coordinator runs.
+    pub(crate) fn grant(&self, at: u64) -> Option<Grant> {
+        self.outermost()?.grant(at)
+    }
+
+    /// Whether a grant lets this process launch.
+    pub(crate) fn is_granted(&self, grant: &Grant, at: u64) -> bool {
+        let Some(seat) = self.outermost() else { return true };
+        let is_ours = match grant.holder {
+            Holder::All => true,
+            Holder::Slot(slot) => seat.slot() == Some(slot),
+            Holder::None => false,
+        };
+        // The coordinator is late if a lease was not revoked so long after its end. One of an
+        // earlier version leaves expired turns as they are, and sets no depth.
+        let is_late = grant.depth > 0 && at >= grant.until + TIMING.handover;
+        is_ours && (grant.kind == Kind::Alone || at < grant.until || is_late)
+    }
+
+    /// Whether a share is set in any layer.
+    pub(crate) fn has_share(&self) -> bool {
+        self.seats().any(|seat| seat.share().or(seat.environment_share()).is_some())
+    }
+
+    /// The rate of this process's own bucket in millionths of the card's time; `None` if the bucket
+    /// does not bind now.
+    ///
+    /// The coordinator enforces the share in the outermost slice's page by leases, and lends idle
+    /// time to soft shares. The bucket enforces everything else. Without a coordinator the
+    /// processes of a slice divide its share among them.
+    pub(crate) fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
+        let of_seat = |(index, counted): (usize, &Counted)| {
+            let seat = &counted.seat;
+            let coordinated = grant.filter(|_| index == 0);
+            let has_lease = coordinated.is_some_and(|grant| grant.kind == Kind::Turn);
+            let binds = |mode: Mode| mode == Mode::Hard || grant.is_none();
+            let page = seat.share().filter(|(_, mode)| binds(*mode) && !has_lease);
+            let environment = seat.environment_share().filter(|(_, mode)| binds(*mode));
+            let lowest = [page, environment].into_iter().flatten().map(|(share, _)| share).min()?;
+            let sharing =
+                if coordinated.is_some_and(is_exclusive) { 1 } else { counted.active(at) };
+            Some((lowest * 10_000 / sharing).max(1))
+        };
+        self.0.iter().enumerate().filter_map(of_seat).min()
+    }
+
+    /// How many processes of the slice, this one included, may have used the card in the elapsed time
+    /// of this process's work. Nobody knows those of other slices; in a lease they do not run.
+    pub(crate) fn possible_users(&self, at: u64) -> u32 {
+        let is_shared = !self.grant(at).as_ref().is_some_and(is_exclusive);
+        let members = self.seats().map(|seat| seat.running(at)).max();
+        members.filter(|_| is_shared).unwrap_or(1)
+    }
+}
+
+/// Whether a grant keeps all other processes of the slice from the card.
+fn is_exclusive(grant: &Grant) -> bool {
+    matches!(grant.holder, Holder::Slot(_))
+}
