@@ -42,7 +42,7 @@ def test_a_signal_to_us_alone_is_not_one_of_the_group() -> None:
 
 
 def test_a_stopped_observer_ends() -> None:
-    assert observed("os.kill(observer._pid, signal.SIGSTOP)\nprint('ended')") == ["ended"]
+    assert observed("os.kill(observer.pid, signal.SIGSTOP)\nprint('ended')") == ["ended"]
 
 
 def test_a_failed_fork_is_reported() -> None:
