@@ -1,6 +1,9 @@
 """Webhook and extender judge by the settings file, also while they have read different ones."""
 
+from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from hami_py._native import Allocator
 from hami_py.kube import ApiServer, read_settings
@@ -18,8 +21,15 @@ from unit.webhook.test_review import ask, patched
 
 #: The names of Alibaba Cloud, and deploy's settings with them and without.
 THEIRS = {"aliyun.com/gpu-mem": "4", "aliyun.com/gpu-core.percentage": "30"}
-ON = ROOT / "deploy" / "aliyun" / "settings.yaml"
 OFF = ROOT / "deploy" / "settings.yaml"
+ON = "profiles: [hami, aliyun]\n" + OFF.read_text()
+
+
+@pytest.fixture
+def on(tmp_path: Path) -> PodSettings:
+    file = tmp_path / "settings.yaml"
+    file.write_text(ON)
+    return read_settings(file)
 
 
 def extender(settings: PodSettings) -> Verbs:
@@ -52,15 +62,14 @@ def mutated(settings: PodSettings, pod: dict[str, Any]) -> dict[str, Any]:
     return dict(patched(pod, response))
 
 
-def test_webhook_and_extender_read_the_names_that_the_file_enables() -> None:
-    settings = read_settings(ON)
-    pod = mutated(settings, pod_of(THEIRS))
+def test_webhook_and_extender_read_the_names_that_the_file_enables(on: PodSettings) -> None:
+    pod = mutated(on, pod_of(THEIRS))
     assert pod["spec"]["schedulerName"] == "hami-scheduler"
     assert pod["metadata"]["labels"] == {"hami.io/pod": "true"}
     (main,) = pod["spec"]["containers"]
     assert main["resources"]["limits"] == {**THEIRS, **GPU}
     assert {"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "4096m"} in main["env"]
-    verbs = extender(settings)
+    verbs = extender(on)
     asked = pods.decode_pod.convert(pod)
     assert filtered(verbs, asked, ["a", "none"]).node_names == ["a"]
     refused_there = pods.decode_pod.convert(pod_of({**THEIRS, "aliyun.com/gpu-mem": "10"}))
@@ -87,10 +96,10 @@ def bound(pod: dict[str, Any], mib: int) -> dict[str, Any]:
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": "a"}}
 
 
-def test_a_pod_keeps_its_cards_when_settings_are_reverted() -> None:
-    theirs = bound(mutated(read_settings(ON), pod_of(THEIRS)), 4096)
+def test_a_pod_keeps_its_cards_when_settings_are_reverted(on: PodSettings) -> None:
+    theirs = bound(mutated(on, pod_of(THEIRS)), 4096)
     lowered = PodSettings(max_memory_mib=1000, default_memory_mib=500)
-    for settings in (read_settings(ON), read_settings(OFF)):
+    for settings in (on, read_settings(OFF)):
         verbs = extender(settings)
         assert room(verbs) == 10_000
         told_of(verbs, theirs)
