@@ -15,13 +15,13 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 #[test]
 fn programs_of_two_slices_take_turns_and_never_meet() {
     let runtime = Runtime::new("turns");
-    let (first, second) = (runtime.slice("first", Some(30)), runtime.slice("second", None));
+    let (first, second) = (runtime.slice("first", Some(30)), runtime.slice("second", Some(70)));
     let stage = stage();
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _players = [player(&first, 0, stage), player(&first, 1, stage), player(&second, 2, stage)];
     stage.wait_for_turns(&[0, 1, 2], 5);
     stage.assert_none_met();
-    // The neighbour of a slice with a share needs permission too, and gets a pulse.
+    // Both need permission, and get a pulse.
     let view = GrantsView::open(&second.join("grants")).unwrap();
     assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Turn));
     wait_until(|| !is_silent(&second), || "it is forgotten".into());

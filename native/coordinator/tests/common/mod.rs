@@ -48,7 +48,8 @@ impl Runtime {
     pub fn slice_in(&self, format: Format, name: &str, share: Option<u32>) -> PathBuf {
         let directory = self.at(name);
         std::fs::create_dir(&directory).unwrap();
-        let row = Row { share, mode: Mode::Soft, ..Row::new(CARD) };
+        // Work of a soft slice may go on beside one that returns from a pause.
+        let row = Row { share, mode: Mode::Hard, ..Row::new(CARD) };
         let info = SliceInfo::default();
         LimitsPage::create_in(format, &directory.join("limits"), &info, &[row]).unwrap();
         Account::create_in(format, &directory.join("account")).unwrap();
