@@ -53,6 +53,7 @@ def webhook(
     server = ApiServer.connect(cluster.kubeconfig)
     hooks = [Webhook(server, settings) for _ in range(replicas)]
     (secret,) = documents("webhook/secret.yaml")
+    secret["metadata"]["namespace"] = "default"
     cluster.api.create(SECRETS, secret)
     for wanted in documents("webhook/configuration.yaml"):
         is_mutating = wanted["kind"].startswith("Mutating")
