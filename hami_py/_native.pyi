@@ -115,7 +115,7 @@ class HamiVariables:
 def coordinate(
     runtime: str | PathLike[str], linger_seconds: float, *, parent: int | None = None
 ) -> None:
-    """Grant turns on the cards to the slices of a runtime directory.
+    """Lease the cards to the slices of a runtime directory.
 
     It runs on the calling thread until there has been no slice for this many seconds. The caller
     makes sure that only one process at a time does this for a directory. No Python code runs in the
@@ -397,7 +397,7 @@ class LimitsPage:
                 one has no place for the keywords of this function and of ``LimitRow``.
             nvml_namespace: the PID namespace whose numbers NVML uses, as device and inode of its
                 file in ``/proc/<pid>/ns``; None = unknown.
-            gang: 16 bytes; slices with the same gang get their turns together.
+            gang: 16 bytes; slices with the same gang have leases together.
         """
 
     @staticmethod
@@ -422,7 +422,7 @@ class LimitsPage:
 
 @final
 class GrantsPage:
-    """The file in which the coordinator grants turns on the cards of a slice."""
+    """The file in which the coordinator grants leases on the cards of a slice."""
 
     @staticmethod
     def create(path: str | PathLike[str], *, format: int = ...) -> None:

@@ -1,4 +1,4 @@
-"""What a service manager passes to the main process of a service, which is ours.
+"""The variables that a service manager passes to the main process of a service: `hami run`.
 
 ``LISTEN_PID`` and ``WATCHDOG_PID`` say which process the other variables are for (sd_listen_fds(3),
 sd_watchdog_enabled(3)). Where it is ours, the program gets its own PID.
@@ -71,7 +71,7 @@ class Notifications:
         return {**base, _NOTIFY_SOCKET: str(self._path)}
 
     def descriptors(self) -> list[int]:
-        """What becomes readable when there is something to pass on."""
+        """The descriptor that becomes readable when there is something to pass on."""
         return [] if self._socket is None else [self._socket.fileno()]
 
     def pass_on(self) -> None:

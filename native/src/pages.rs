@@ -238,7 +238,7 @@ impl LimitsPage {
     }
 }
 
-/// The file in which the coordinator grants turns on the cards of a slice.
+/// The file in which the coordinator grants leases on the cards of a slice.
 #[pyclass(module = "hami_py._native", frozen)]
 pub struct GrantsPage;
 

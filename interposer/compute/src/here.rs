@@ -1,4 +1,4 @@
-//! What the calling thread knows of its streams: the context and the card of the last launch.
+//! The calling thread's cache: the stream of its last launch, with the context and the card.
 //!
 //! Asking the driver for them takes longer than all else that a limited launch does.
 

@@ -35,7 +35,7 @@ const NEEDS_LEASE: u64 = 1;
 const UNBLOCKED: u64 = (1 << 31) - 1;
 const UNBLOCKS_IDLE: u64 = 1 << 31;
 
-/// What a thread waits for.
+/// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// The lease.
@@ -61,7 +61,7 @@ pub(crate) enum Verdict {
     Empty { until: u64 },
 }
 
-/// What the library records around a launch.
+/// The events that the library records around a launch.
 pub(crate) struct Launched {
     /// An event before it.
     pub(crate) starts: bool,
@@ -312,7 +312,7 @@ impl State {
         words.debt.store(carried.to_word(), Ordering::Relaxed);
     }
 
-    /// What the process does, by its launches.
+    /// The state of the process, by its launches.
     pub(crate) fn activity(&self, grant: Option<&Grant>) -> ComputeState {
         let is_lease = grant.is_some_and(|grant| grant.kind == Kind::Turn);
         match self.waiting {

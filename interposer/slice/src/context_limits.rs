@@ -47,7 +47,7 @@ struct Changed {
 }
 
 impl Changed {
-    /// What the driver takes for it.
+    /// The memory that the driver takes for it.
     fn needed(&self) -> u64 {
         let more = self.set.max(self.local).saturating_sub(self.first);
         let bytes = more.saturating_mul(copies(self.limit, self.card.device));
@@ -72,7 +72,7 @@ pub fn set_limit(limit: CUlimit, value: u64, call: impl FnOnce() -> CUresult) ->
 /// of its size: of the H100 and the H200, with driver 580 ("Local memory" in docs/results/README.md).
 const MEASURED: [(u64, u64); 1] = [(9, 0)];
 
-/// What a thread has without any charge: the first stack limit of every known card.
+/// The local memory of a thread that costs no charge: the first stack limit of every known card.
 const LEAST_LOCAL: u64 = 1024;
 
 /// The program is about to get the handle of a kernel whose threads have `local` bytes of local memory.

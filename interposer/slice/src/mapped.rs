@@ -128,7 +128,7 @@ struct Mapping {
     kept: Kept,
 }
 
-/// What keeps an object beside the references to its handle.
+/// The mappings and bindings that keep an object beside the references to its handle.
 #[derive(Clone, Copy)]
 pub struct Kept {
     handle: u64,
@@ -369,7 +369,7 @@ impl MappedKind {
         }
     }
 
-    /// What kept memory has ended.
+    /// A mapping or binding that kept memory has ended.
     pub fn end(&self, kept: Kept) {
         if let Some(limited) = limited() {
             self.count_down(limited, kept.handle, |it| it.serial == kept.of, |it| &mut it.mappings);

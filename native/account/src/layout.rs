@@ -125,7 +125,7 @@ pub struct ComputeWords {
     /// work runs.
     pub active_at: AtomicU64,
     /// The same time for the other processes of the slice, which divide its share if there is no
-    /// coordinator, or if the slice is inside another one that has the turns.
+    /// coordinator, or if the slice is inside another one that has the leases.
     pub metered_at: AtomicU64,
     /// The debt of the process's own bucket ([`crate::Debt::to_word`]).
     pub debt: AtomicU64,

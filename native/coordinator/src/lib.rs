@@ -1,4 +1,4 @@
-//! The coordinator: one process per runtime directory that grants turns on the cards.
+//! The coordinator: one process per runtime directory that leases the cards to slices.
 //!
 //! If slices share the time of a card, a launch needs permission, and permissions must not overlap.
 //! So one process per runtime directory reads the accounts of all its slices, calls
@@ -50,7 +50,7 @@
 //! # Trust
 //!
 //! The coordinator trusts no account: the programs of a slice write it and may truncate it. A slice
-//! with a truncated file gets no more turns, so it cannot launch; other slices are not affected.
+//! with a truncated file gets no more leases, so it cannot launch; other slices are not affected.
 //! One thread does all the work. It waits and reads the time through libc only, so that tests can
 //! replace the clock.
 //!

@@ -25,7 +25,7 @@ struct SliceDirectory {
 
 pub(crate) struct Slices {
     directory: PathBuf,
-    /// The open slices, ordered by name, so that the same files always give the same turns.
+    /// The open slices, ordered by name, so that the same files always give the same leases.
     open: BTreeMap<SliceDirectory, Box<Slice>>,
     /// Directories that must not be opened again. A slice that was open keeps getting a pulse and
     /// no turn; without a pulse its processes would launch by their own buckets.
