@@ -34,8 +34,9 @@ HEADERS := --cache $(CACHE)/headers --pip $(UV_HOME)/bin/pip
 # require(command, what it is for, the line that installs it)
 require = command -v $(1) >/dev/null || { \
 	echo "missing: $(1) ($(2)); install it with: $(3)" >&2; exit 1; }
-at_least = [ "$$(printf '%s\n' $(2) $(1) | sort -V | head -n 1)" = $(2) ] || { \
-	echo "$(3) is $(1), needed is $(2) or newer; $(4)" >&2; exit 1; }
+# at_least(version, the oldest that works, whose version, what to do): an empty version counts as too old
+at_least = [ "$$(printf '%s\n' $(2) "$(1)" | sort -V | head -n 1)" = $(2) ] || { \
+	echo "$(3) is '$(1)', needed is $(2) or newer; $(4)" >&2; exit 1; }
 
 # package(Debian package): installs it, if apt-get can
 package = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
@@ -66,7 +67,7 @@ tools:
 	@$(call require,gcc,a C compiler,apt-get install gcc libc6-dev)
 	@$(call require,python3,Python 3.10 or newer,apt-get install python3 python3-venv)
 	@$(call require,cargo,Rust 1.88 or newer,see https://rustup.rs)
-	@$(call at_least,$$(rustc --version | cut -d' ' -f2),1.88.0,Rust,run: rustup update)
+	@$(call at_least,$$(rustc --version | cut -d' ' -f2),1.88.0,Rust,run: rustup default stable && rustup update)
 	@$(call at_least,$$(python3 -c 'import platform; print(platform.python_version())'),3.10,Python,apt-get install python3)
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "missing: Python's venv; install it with: apt-get install python3-venv" >&2; exit 1; }
@@ -128,6 +129,8 @@ test-tools:
 	@$(call provide_library,libtcmalloc_minimal.so.4,libtcmalloc-minimal4)
 	@$(call offer,ffmpeg,ffmpeg)
 	@$(call offer,hashcat,hashcat)
+	@$(call offer,chromium,chromium)
+	@$(call offer,chromedriver,chromium-driver)
 
 # Only root can start a node, so only root needs the programs of one.
 ROOT := $(filter 0,$(shell id -u))
@@ -135,7 +138,7 @@ ROOT := $(filter 0,$(shell id -u))
 .PHONY: test-cluster-tools
 test-cluster-tools: $(if $(ROOT),test-node-tools) ## Kubernetes for the tests, built once per version into the user's cache (Go 1.26)
 	@$(call require,go,Go 1.26 builds Kubernetes,see https://go.dev/dl/)
-	@PYTHONPATH=tests python3 -m cluster.binaries control-plane controllers kubectl helm helm3 $(if $(ROOT),node) >/dev/null
+	@PYTHONPATH=tests python3 -m cluster.binaries control-plane controllers kubectl helm helm3 prometheus $(if $(ROOT),node toolkit) >/dev/null
 
 .PHONY: test-node-tools
 test-node-tools:
@@ -155,11 +158,12 @@ test-rust: | tools
 	@cargo test --quiet --workspace
 
 .PHONY: test-cluster
-test-cluster: build wheel gpu-kit test-tools test-cluster-tools ## the other tests that CI runs, most of them on a real Kubernetes
+test-cluster: build wheel gpu-pods-folders test-tools test-cluster-tools ## the other tests that CI runs, most of them on a real Kubernetes
 	@$(PYTEST) --tier ci $(ARGS)
 
 .PHONY: torture
-torture: build wheel gpu-kit test-tools test-cluster-tools test-rust ## all tests with their full counts; about an hour
+torture: build wheel gpu-pods-folders test-tools test-cluster-tools test-rust ## all tests with their full counts; about an hour
+	@$(call offer,buildah,buildah)
 	@$(PYTEST) --tier torture $(ARGS)
 
 .PHONY: lint
@@ -182,14 +186,18 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers and the
 	@cargo fmt --all
 
 .PHONY: manifests
-manifests: .venv/.complete ## render deploy/ for kustomize, and the table of values, from the chart in deploy/chart
+manifests: build ## write what is made of the chart and of the code: deploy/ for kustomize, dashboards, two pages of docs
 	@PYTHONPATH=tests $(PYTHON) -m cluster.manifests
 
 .PHONY: bench
 bench: build ## measure what docs/results/ claims
 	@$(call provide,valgrind,valgrind)
 	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients --group bench
-	@PYTHONPATH=tests $(PYTHON) -m bench calls share
+	@PYTHONPATH=tests $(PYTHON) -m bench calls share start overview
+
+.PHONY: screenshots
+screenshots: build test-tools ## draw the pictures in docs/images: the web view, hami top, kubectl hami inspect
+	@PYTHONPATH=tests $(PYTHON) -m bench.screenshots
 
 .PHONY: check-times
 check-times: build ## how long lint and the tests take, and the slowest; an hour, with nothing else to do
@@ -206,10 +214,11 @@ bench-node: build wheel test-cluster-tools ## the same of the node agent: a real
 	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make bench-node as root" >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m bench node
 
+# In a folder of its own: maturin and cargo-zigbuild have other linkers, and cargo would compile all again for each.
 .PHONY: wheel
 wheel: interposer ## one wheel for every CPython from 3.10, in dist/
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --quiet --release --zig \
-		--compatibility manylinux2014 --out dist
+	@PATH="$(CURDIR)/$(BIN):$$PATH" SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/maturin build --quiet --release --zig \
+		--compatibility manylinux2014 --target-dir $(CARGO_TARGET_DIR)/wheel --out dist
 
 # The full name of the image `hami-py` in deploy/. With IMAGE=registry.example/hami-py it can be pushed. BASE is
 # another base, and IMAGE_FLAGS are more arguments of the builder.
@@ -217,7 +226,7 @@ IMAGE := docker.io/library/hami-py
 BASE :=
 IMAGE_FLAGS :=
 IMAGE_CONTEXT := build/image
-VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION = $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
 # The time of all files and of the image, so that two builds of a commit are the same.
 EPOCH = $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
@@ -258,6 +267,15 @@ image-archive: image ## the image as a file in dist/, for ctr images import, doc
 	@$(or $(SAVE_$(BUILDER)),$(SAVE))
 	@du --apparent-size --human-readable $(ARCHIVE)
 
+# Where the files of a release will be, for krew.
+RELEASE_URL := https://releases.example/hami-py/$(VERSION)
+
+.PHONY: release
+release: image-archive ## the files of a release in dist/, with their sums; needs a builder of images, and Go for helm
+	@$(call require,go,Go 1.26 builds helm,see https://go.dev/dl/)
+	@$(PYTHON) deploy/release.py --version $(VERSION) --dist dist --uv $(UV) --url $(RELEASE_URL) \
+		--helm $$(PYTHONPATH=tests python3 -m cluster.binaries helm)/helm
+
 # Debian's release with the Python of the usual base.
 DEBIAN := trixie
 DEBIAN_BASE := localhost/hami-py/debian:$(DEBIAN)
@@ -278,6 +296,20 @@ GPU_KIT := build/gpu-kit
 gpu-kit: stub wheel ## one folder that tests and measures us on any machine with a GPU
 	@PYTHONPATH=tests $(PYTHON) -m gpu.kit --uv $(UV) --pip $(UV_HOME)/bin/pip \
 		--cache $(CACHE)/gpu-kit-wheels --output $(GPU_KIT)
+
+# A cluster that travels: its folders link to the cache, its archives (`gpu-pods`) hold the same files.
+GPU_PODS := build/gpu-pods
+pack = PYTHONPATH=tests $(PYTHON) -m gpu.pods.pack --uv $(UV) --pip $(UV_HOME)/bin/pip \
+	--cache $(CACHE)/gpu-kit-wheels --output $(GPU_PODS)
+
+.PHONY: gpu-pods-folders
+gpu-pods-folders: gpu-kit test-cluster-tools
+	@$(if $(ROOT),$(pack))
+
+.PHONY: gpu-pods
+gpu-pods: gpu-kit test-cluster-tools ## a cluster for the kit's part `pods`, in three archives; needs root
+	@[ -n "$(ROOT)" ] || { echo "a node needs root: run make gpu-pods as root" >&2; exit 1; }
+	@$(pack) --archives
 
 # On this machine's GPU; where there is none that is said, and nothing is pretended.
 on_gpu = status=0; python3 $(GPU_KIT)/run.py $(1) --out build/gpu-results || status=$$?; \

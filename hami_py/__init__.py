@@ -9,6 +9,7 @@ Sizes are whole numbers with a unit (``"4GiB"``, ``"4096MiB"``). Shares of a car
 package are ``HamiError``s. See docs/python.md and docs/configuration.md.
 """
 
+from hami_py._native import VERSION
 from hami_py.api import (
     devices,
     limit_this_process,
@@ -36,6 +37,7 @@ from hami_py.errors import (
 from hami_py.model import (
     Card,
     CardLimit,
+    CardSummary,
     CardUsage,
     Event,
     EventKind,
@@ -44,20 +46,22 @@ from hami_py.model import (
     Priority,
     ProcessUsage,
     Shares,
+    Sizes,
     SliceCard,
     SliceInfo,
     SliceProcess,
     SliceProcessCard,
     SliceState,
+    Summary,
     Usage,
 )
 from hami_py.slices import Slice
-from hami_py.version import VERSION
 
 __all__ = [
     "CannotRelaunch",
     "Card",
     "CardLimit",
+    "CardSummary",
     "CardUsage",
     "DriverError",
     "Event",
@@ -71,6 +75,7 @@ __all__ = [
     "Priority",
     "ProcessUsage",
     "Shares",
+    "Sizes",
     "Slice",
     "SliceCard",
     "SliceInUse",
@@ -79,6 +84,7 @@ __all__ = [
     "SliceProcessCard",
     "SliceState",
     "StateError",
+    "Summary",
     "UnknownCard",
     "UnknownSlice",
     "UnsupportedPlatform",

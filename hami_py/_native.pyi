@@ -15,6 +15,7 @@ __all__ = [
     "HAMI_MEMORY_LIMITS",
     "HAMI_SHARE_LIMITS",
     "MAX_CARDS",
+    "VERSION",
     "Account",
     "AccountSnapshot",
     "Allocator",
@@ -34,6 +35,9 @@ __all__ = [
 
 MAX_CARDS: Final[int]
 """The most cards that a slice can have: the rows of its limits page."""
+
+VERSION: Final[str]
+"""The version of the package, which is that of the workspace in Cargo.toml."""
 
 FORMATS: Final[tuple[int, int]]
 """The formats of a slice's files that this version reads and writes: the previous one, its own."""
@@ -325,6 +329,12 @@ class Allocator:
         The types are those of native/allocator/src/questions/usage.rs.
         """
 
+    def namespaces(self) -> bytes:
+        """What each namespace with pods or quotas uses, and its quotas.
+
+        The types are those of native/allocator/src/questions/usage.rs.
+        """
+
     def node_metrics(self) -> bytes:
         """The allocated parts of each node's cards, in Prometheus' text format.
 
@@ -333,6 +343,9 @@ class Allocator:
 
     def card_metrics(self) -> bytes:
         """The allocated part of each card, likewise."""
+
+    def hami_metrics(self) -> bytes:
+        """The allocated part of each card and of each pod on it, under the names of HAMi."""
 
 @final
 class LimitRow:
@@ -458,11 +471,13 @@ class AccountSnapshot:
     """An account, read once, so that the processes and the sums of its rows belong together.
 
     ``refusals``, ``used_ns`` and ``throttled_ns`` include processes that have exited.
+    ``memory_peak`` is the most of ``memory_used`` since the account was created.
     """
 
     processes: list[ProcessUse]
     memory_used: list[int]
     measured_memory: list[int]
+    memory_peak: list[int]
     refusals: list[int]
     used_ns: list[int]
     throttled_ns: list[int]

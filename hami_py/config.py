@@ -23,8 +23,10 @@ __all__ = [
     "LD_PRELOAD",
     "LIBRARY_NAME",
     "LIMITS",
+    "NODE_NAME",
     "NODE_RUNTIME",
     "PACKAGED_LIBRARY",
+    "SUMMARY",
     "TASK_PRIORITY",
     "UTILIZATION_POLICY",
     "VISIBLE_DEVICES",
@@ -35,6 +37,8 @@ __all__ = [
 CONTEXT_MEMORY = "HAMI_CONTEXT_MEMORY"
 GRANULE = "HAMI_GRANULE"
 HAMI_SLICE = "HAMI_SLICE"
+SUMMARY = "HAMI_SUMMARY"
+NODE_NAME = "NODE_NAME"
 LD_PRELOAD = "LD_PRELOAD"
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
@@ -101,8 +105,14 @@ class Settings:
     """``HAMI_GRANULE``, unparsed: what the driver takes large requests in multiples of, on every
     card; None = the figures of ``hami_py.gpu``."""
 
+    summary: str | None = None
+    """``HAMI_SUMMARY``, unparsed: whether ``hami run`` prints a summary at the end; None = no."""
+
     node_runtime: Path = NODE_RUNTIME
     """Where a node agent's coordinator runs, if this machine is a node that has one."""
+
+    node: str | None = None
+    """``NODE_NAME``: the name of the node, in the node agent's container."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The whole environment, to which a slice adds its variables for a program."""
@@ -125,6 +135,8 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
         ),
         context_memory=variables.get(CONTEXT_MEMORY),
         granule=variables.get(GRANULE),
+        summary=variables.get(SUMMARY),
+        node=variables.get(NODE_NAME),
         environment=variables,
     )
 

@@ -15,6 +15,7 @@ driver has freed the memory of dead processes.
 | ``publication`` | the annotation and the resources of the node |
 | ``observer`` | processes on the cards that no allocation explains |
 | ``figures`` | what the node reports to Prometheus |
+| ``starts`` | how long pods take to start |
 | ``release`` | what ended containers had is free again |
 | ``coordinator`` | the coordinator's process |
 | ``active`` | all of these, while the agent is active |

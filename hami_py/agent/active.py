@@ -26,7 +26,7 @@ from hami_py.gpu.health import NOT_LISTED, Health
 from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
-from hami_py.monitor import exposition
+from hami_py.monitor import Histories, History, NodeFigures, readings_of
 from hami_py.node import cdi, library, mounts
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import device_ids
@@ -94,6 +94,7 @@ class ActiveAgent:
             *(self._devices, self._handlers),
         )
         self._figures = Figures(settings.node, self._state, self._observer)
+        self._histories = Histories()
         self._coordinator = Coordinator(settings.paths.runtime)
         resizer = Resizer(api, settings.pods, self._state, events.write)
         published = partial(publish, api, self._state, settings.pods.profiles[0])
@@ -105,8 +106,8 @@ class ActiveAgent:
             *(self._coordinator.check, self._follow_health, self._tell_devices),
             *(self._report_conflict, self._report_mode),
             *(lambda: self._known.remember(self._state.cards.all), self._make_specifications),
-            *(self._figures.note_peaks, self._handlers.adopt, partial(release_ended, self._state)),
-            self._state.ledger.sync,
+            *(self._figures.note_use, self._handlers.adopt, partial(release_ended, self._state)),
+            *(self._state.ledger.sync, self._keep_history),
         )
         self._rounds = Rounds("work", steps, settings.period_s, stopping)
 
@@ -127,13 +128,19 @@ class ActiveAgent:
             return f"{self._state.specifications.why_missing()}: {', '.join(missing)}; {cdi.FIX}"
         return None
 
-    def metrics(self) -> bytes:
-        """The node's figures in Prometheus' text format."""
-        return exposition(
-            self._figures.collect(
-                registered=self._registration.is_registered, waiting=self._handlers.waiting
-            )
+    def figures(self) -> NodeFigures:
+        """The node's figures now."""
+        return self._figures.collect(
+            registered=self._registration.is_registered, waiting=self._handlers.waiting
         )
+
+    def history(self) -> History:
+        """The node's last hour."""
+        return self._histories.history(time.monotonic())
+
+    def _keep_history(self) -> None:
+        if self._histories.is_due(now := time.monotonic()):
+            self._histories.take(readings_of(self.figures()), now)
 
     def unassigned(self) -> dict[str, int]:
         """The bytes of each card that are assigned to no pod, by UUID."""

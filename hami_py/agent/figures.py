@@ -1,17 +1,18 @@
-"""Collects what the node reports to Prometheus."""
+"""Collects what the node reports to Prometheus and to ``hami inspect`` and ``hami top``."""
 
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hami_py._native import AccountSnapshot
 from hami_py.agent.observer import REPORTS, Observer
+from hami_py.agent.starts import StartTimes
 from hami_py.agent.state import NodeState
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
-from hami_py.monitor.figures import PodExcess
+from hami_py.monitor.figures import Level, PodExcess
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import cards_of
 from hami_py.node.ledger import Entry
@@ -23,15 +24,24 @@ _MIB = 1 << 20
 _PERCENT = 100
 _NS = 1_000_000_000
 
+_SHARE_S = 1.0
+"""The seconds over which the used share is measured, at least: a lease lasts up to 0.1 s."""
+
 
 class Figures:
     """Collects them, from the state of the node and the last look at the processes on its cards."""
 
-    def __init__(self, node: str, state: NodeState, observer: Observer) -> None:
+    def __init__(
+        self,
+        node: str,
+        state: NodeState,
+        observer: Observer,
+    ) -> None:
         self._node, self._state, self._observer = node, state, observer
         # By slot and row. The round and a scrape of the metrics both note them.
-        self._peaks: dict[tuple[str, int], int] = {}
-        self._peaks_lock = threading.Lock()
+        self._rates: dict[tuple[str, int], _Rate] = {}
+        self._notes_lock = threading.Lock()
+        self._starts = StartTimes()
 
     def collect(self, *, registered: bool, waiting: int) -> NodeFigures:
         """The figures now.
@@ -50,6 +60,8 @@ class Figures:
             registered,
             sum(map(_has_other_devices, list(self._state.ledger.entries.values()))),
             tuple(self._excess()),
+            _level(self._state.mode(), enforces=self._state.enforces),
+            self._starts.figures(),
         )
 
     def _excess(self) -> Iterator[PodExcess]:
@@ -60,19 +72,22 @@ class Figures:
             if pod is not None and uid not in unlimited:
                 yield PodExcess(pod.metadata.namespace or "", pod.metadata.name, card, amount)
 
-    def note_peaks(self) -> dict[str, AccountSnapshot | None]:
-        """Look what is in use now, by slot. Call this regularly."""
+    def note_use(self) -> dict[str, AccountSnapshot | None]:
+        """Look what is in use now, by slot. Call this once a second."""
         entries = list(self._state.ledger.entries.values())
-        uses = {entry.slot: self._state.use(entry.slot) for entry in entries}
+        uses = {entry.slot: self._state.use_at(entry.slot) for entry in entries}
         rows = [(entry.slot, row) for entry in entries for row in range(len(entry.cards))]
-        with self._peaks_lock:
-            self._peaks = {
-                (slot, row): max(
-                    _usage(uses[slot], row).get("used", 0), self._peaks.get((slot, row), 0)
-                )
-                for slot, row in rows
+        with self._notes_lock:
+            if self._state.pods.is_listed:
+                self._starts.look(self._state.pods.all())
+            read = ((slot, row, *uses[slot]) for slot, row in rows)
+            # By the time of the reading, which may be a second ago: other parts read too.
+            self._rates = {
+                (slot, row): self._rates.get((slot, row), _NEW).at(at_s, use.used_ns[row])
+                for slot, row, at_s, use in read
+                if use is not None
             }
-        return uses
+        return {slot: use for slot, (_, use) in uses.items()}
 
     def _cards(self) -> Iterator[CardFigures]:
         view = self._state.view()
@@ -91,7 +106,7 @@ class Figures:
             )
 
     def _containers(self) -> Iterator[ContainerFigures]:
-        uses = self.note_peaks()
+        uses = self.note_use()
         started = set()
         for entry in list(self._state.ledger.entries.values()):
             started.add((entry.pod.uid, entry.container))
@@ -101,7 +116,7 @@ class Figures:
                 yield replace(
                     figures,
                     soft=None if figures.share is None else entry.share_mode == "soft",
-                    peak=self._peaks.get((entry.slot, row), 0),
+                    share_used=self._rates.get((entry.slot, row), _NEW).share,
                     **_usage(uses.get(entry.slot), row),
                 )
         for pod in self._state.pods.all():
@@ -116,14 +131,41 @@ class Figures:
         self, names: tuple[str, str, str], card: CardAllocation, mode: NodeMode, *, enforces: bool
     ) -> ContainerFigures:
         """The figures of a container that uses nothing."""
-        is_limited = enforces and mode not in UNENFORCED
+        is_limited = _level(mode, enforces=enforces) != "none"
         share = share_of(self._state.in_force(card), mode) if is_limited else None
         return ContainerFigures(
             *(*names, card.card),
             limit=card.memory_mib * _MIB if is_limited else None,
             share=None if share is None else share / _PERCENT,
-            level="preload" if is_limited else "none",
+            level=_level(mode, enforces=enforces),
         )
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """The part of a card's time that a container has used, between two readings."""
+
+    since_s: float | None = None
+    engine_ns: int = 0
+    share: float | None = None
+
+    def at(self, now_s: float, engine_ns: int) -> "_Rate":
+        """The rate after a reading; unchanged if the last one is too recent."""
+        if self.since_s is None:
+            return _Rate(now_s, engine_ns)
+        elapsed_s = now_s - self.since_s
+        if elapsed_s < _SHARE_S:
+            return self
+        # Not below 0: while a process ends, one reading may count its time in neither place.
+        share = max(0.0, engine_ns - self.engine_ns) / _NS / elapsed_s
+        return _Rate(now_s, engine_ns, share)
+
+
+_NEW = _Rate()
+
+
+def _level(mode: NodeMode, *, enforces: bool) -> Level:
+    return "preload" if enforces and mode not in UNENFORCED else "none"
 
 
 def _has_other_devices(entry: Entry) -> bool:
@@ -140,6 +182,7 @@ def _usage(use: AccountSnapshot | None, row: int) -> dict[str, Any]:
     measured = use.measured_memory[row] if living else 0
     return {
         "used": measured + sum(each.memory[row] for each in living),
+        "peak": use.memory_peak[row],
         "driver": measured + sum(each.driver_memory[row] for each in living),
         "engine_s": use.used_ns[row] / _NS,
         "throttled_s": use.throttled_ns[row] / _NS,

@@ -30,11 +30,19 @@ class Terminated(ApiObject, frozen=True):
     """``ContainerStateTerminated``."""
 
     exit_code: int = 0
+    started_at: str | None = None
+
+
+class Running(ApiObject, frozen=True):
+    """``ContainerStateRunning``."""
+
+    started_at: str | None = None
 
 
 class ContainerState(ApiObject, frozen=True):
     """``ContainerState``."""
 
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
@@ -49,12 +57,26 @@ class NodePodStatus(PodStatus, frozen=True):
     """``PodStatus`` with what the agent reads of it."""
 
     container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class NodePod(Pod, frozen=True):
     """A pod with what the agent reads of it."""
 
     status: NodePodStatus | None = None
+
+    @property
+    def created_at(self) -> str | None:
+        """When it was created, as the API server writes it."""
+        return self.metadata.creation_timestamp
+
+    @property
+    def started_at(self) -> tuple[str | None, ...]:
+        """When each of its containers started that runs or has ended."""
+        status = self.status or NodePodStatus()
+        statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+        states = (each.state.running or each.state.terminated for each in statuses)
+        return tuple(state.started_at for state in states if state is not None)
 
     @property
     def title(self) -> str:

@@ -6,7 +6,10 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
+from functools import partial
 
+import msgspec
 from starlette.routing import Router
 
 from hami_py import config
@@ -20,6 +23,7 @@ from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.measured_memory import MeasuredMemory
 from hami_py.kube import ApiServer, EventWriter, Followed, Reflector
+from hami_py.monitor import NodeFigures, encode, exposition, hami_exposition
 from hami_py.node.library import install
 from hami_py.serving import Server, page
 
@@ -55,7 +59,10 @@ class Agent:
         pages = [
             page("/healthz", self._alive),
             page("/readyz", self._ready),
-            page("/metrics", self._metrics, blocks=True),
+            page("/metrics", partial(self._figures, exposition), blocks=True),
+            page("/metrics/hami", partial(self._figures, hami_exposition), blocks=True),
+            page("/figures", partial(self._figures, encode), "application/json", blocks=True),
+            page("/history", self._history, "application/json", blocks=True),
         ]
         self._server = Server(Router(pages), settings.listen)
 
@@ -97,9 +104,17 @@ class Agent:
             return 503, f"{why}\n"
         return 200, "ready\n" if self._active else "ready; another agent is active\n"
 
-    def _metrics(self) -> tuple[int, bytes]:
+    def _figures(self, write: Callable[[NodeFigures], bytes]) -> tuple[int, bytes]:
         active = self._active
-        return (200, active.metrics()) if active is not None else (503, b"it is not active\n")
+        return (
+            (200, write(active.figures())) if active is not None else (503, b"it is not active\n")
+        )
+
+    def _history(self) -> tuple[int, bytes]:
+        active = self._active
+        if active is None:
+            return 503, b"it is not active\n"
+        return 200, msgspec.json.encode(active.history())
 
     def _run(self) -> None:
         try:

@@ -139,7 +139,7 @@ class NodeState:
         self.lock = threading.RLock()
         self.is_adopted = False
         self._settings = settings
-        self._uses: dict[str, AccountSnapshot | None] = {}
+        self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
         self._uses_since = float("-inf")
 
     def mode(self) -> NodeMode:
@@ -158,6 +158,10 @@ class NodeState:
 
     def use(self, slot: str) -> AccountSnapshot | None:
         """The usage of a slot, at most a second old. None: its account cannot be read."""
+        return self.use_at(slot)[1]
+
+    def use_at(self, slot: str) -> tuple[float, AccountSnapshot | None]:
+        """When the usage of a slot was read, in monotonic seconds, and the usage; see ``use``."""
         now = time.monotonic()
         if now - self._uses_since > _FRESH_S:
             self._uses, self._uses_since = {}, now
@@ -166,7 +170,7 @@ class NodeState:
             use = None
             with suppress(HamiError, OSError):
                 use = self.slots.use(slot)
-            uses[slot] = use
+            uses[slot] = time.monotonic(), use
         return uses[slot]
 
     def published_cards(self) -> tuple[Card, ...]:

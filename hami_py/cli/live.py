@@ -1,16 +1,21 @@
-"""``hami ps --watch`` on a terminal: the table in colours, redrawn in place.
+"""``--watch`` on a terminal, on a screen of its own; the table of ``hami ps`` in colours.
 
 A module of its own, because importing rich takes longer than the rest of ``hami``.
 """
 
+import os
+import select
+import sys
+import termios
 import time
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.live import Live
 from rich.text import Text
 
-from hami_py.cli.ps_table import Busy, UsageRate, lines
+from hami_py.cli.ps_table import Busy, Line, UsageRate, lines
 from hami_py.model import SliceInfo, SliceState
 
 STYLES: dict[SliceState, str] = {
@@ -19,24 +24,76 @@ STYLES: dict[SliceState, str] = {
     "ending": "yellow",
     "damaged": "red",
 }
+LEAST_WANTED = ("DRIVER", "ID", "PROCESSES", "SHARE", "GPU TIME")
+"""The columns that a narrow terminal does not show, the first one first."""
+
+COMMAND_WIDTH = 12
+"""Characters of a command that are worth more than another column."""
+
 NEARLY_FULL = 0.9
 """The used part of a limit from which on it is highlighted."""
 
 
-def watch(read: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> NoReturn:
-    """Redraw the table every so many seconds, until Ctrl-C."""
+def watch(read: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> None:
+    """Redraw the table every so many seconds, until ``q`` or Ctrl-C."""
     rate = UsageRate()
-    with Live(auto_refresh=False) as live:
+    # A screen of its own: what a smaller window would wrap does not stay.
+    with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
         while True:
             slices = read()
             busy = rate.since_last(slices, time.monotonic())
-            live.update(drawn(slices, processes, busy), refresh=True)
-            time.sleep(seconds)
+            live.update(drawn(slices, processes, busy, *live.console.size), refresh=True)
+            if pressed(seconds) in {"q", "Q"}:
+                return
 
 
-def drawn(slices: Sequence[SliceInfo], processes: bool, busy: Busy) -> Text:
-    """The lines in colours; a line that is too long for the terminal is truncated."""
-    head, *others = lines(slices, processes, busy)
+def watch_text(read: Callable[[], str], seconds: float) -> None:
+    """Redraw a text every so many seconds, until ``q`` or Ctrl-C; long lines are truncated."""
+    with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
+        while True:
+            live.update(Text(read(), no_wrap=True, overflow="ellipsis"), refresh=True)
+            if pressed(seconds) in {"q", "Q"}:
+                return
+
+
+@contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """Keys without Enter: a function that waits so many seconds for one; "" = none."""
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    file = sys.stdin.fileno() if is_terminal else -1
+
+    def pressed(seconds: float) -> str:
+        ready = select.select([file] if is_terminal else [], [], [], seconds)[0]
+        return os.read(file, 1).decode(errors="replace") if ready else ""
+
+    if not is_terminal:
+        yield pressed
+        return
+    before = termios.tcgetattr(file)
+    tty.setcbreak(file)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def drawn(
+    slices: Sequence[SliceInfo],
+    processes: bool,
+    busy: Busy,
+    width: int = 1 << 10,
+    height: int = 1 << 10,
+) -> Text:
+    """The lines in colours, as many columns and lines as the terminal has room for."""
+    without: list[str] = []
+    for name in ("", *LEAST_WANTED):
+        without.append(name)
+        head, *others = lines(slices, processes, busy, without)
+        if head.text.index("COMMAND") + COMMAND_WIDTH <= width:
+            break
+    if len(others) >= height:
+        more = len(others) - height + 2
+        others = [*others[: -more or None], Line(f"… {more} more lines")]
     used, limit = head.text.index("USED"), head.text.index("LIMIT")
     state, command = head.text.index("STATE"), head.text.index("COMMAND")
     texts = [Text(head.text, style="bold")]

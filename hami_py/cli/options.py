@@ -15,7 +15,7 @@ _OPTIONS = (
         metavar="[CARD=]SIZE",
         multiple=True,
         help="Memory limit, like 4GiB, on every card; or on one card, like 0=4GiB or GPU-…=4GiB."
-        " Can be repeated.",
+        " Can be repeated. `none` = no limit.",
     ),
     click.option(
         "--gpucores",

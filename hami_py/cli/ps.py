@@ -11,14 +11,19 @@ import click
 
 from hami_py import config
 from hami_py.cli.ps_table import UsageRate, lines
+from hami_py.cli.summary import table
+from hami_py.config import Settings
+from hami_py.errors import HamiError
 from hami_py.model import SliceInfo
-from hami_py.slices import list_slices
+from hami_py.slices import cards, list_slices
+from hami_py.slices import ended as ended_slices
 
 Show = Callable[[Sequence[SliceInfo]], None]
 
 
 @click.command(short_help="List your slices, their limits and usage.")
 @click.option("--processes", "-p", is_flag=True, help="Also list the processes of each slice.")
+@click.option("--ended", is_flag=True, help="List the slices that ended in the last day instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; in bytes and seconds.")
 @click.option(
     "--watch",
@@ -28,7 +33,7 @@ Show = Callable[[Sequence[SliceInfo]], None]
     metavar="[SECONDS]",
     help="Repeat every SECONDS (default: 1) until Ctrl-C.",
 )
-def ps(processes: bool, as_json: bool, watch: float | None) -> None:
+def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None:
     """List your slices, their limits and usage.
 
     USED includes DRIVER: what the driver has taken beyond the programs' requests.
@@ -40,6 +45,11 @@ def ps(processes: bool, as_json: bool, watch: float | None) -> None:
     exited; it is removed after its last process) or `damaged`.
     """
     settings = config.read()
+    if ended:
+        if processes or watch is not None:
+            raise click.UsageError("--ended has neither processes nor changes to watch.")
+        _show_ended(settings, as_json=as_json)
+        return
 
     def read() -> list[SliceInfo]:
         return list_slices(settings)
@@ -70,3 +80,15 @@ def ps(processes: bool, as_json: bool, watch: float | None) -> None:
         from hami_py.cli import live  # noqa: PLC0415
 
         live.watch(read, processes, watch)
+
+
+def _show_ended(settings: Settings, *, as_json: bool) -> None:
+    found = ended_slices(settings.runtime_directory)
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=2))
+        return
+    indices: dict[str, int] = {}
+    # Without a driver the cards have no index; everything else is available.
+    with suppress(HamiError):
+        indices = {card.uuid: card.index for card in cards(settings)}
+    click.echo("\n".join(table(found, indices)))

@@ -1,6 +1,6 @@
 """The table of ``hami ps``: slices as lines of text, and their recent use of the cards."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -63,16 +63,28 @@ class UsageRate:
         }
 
 
-def lines(slices: Sequence[SliceInfo], processes: bool, busy: Busy | None = None) -> Iterator[Line]:
+def lines(
+    slices: Sequence[SliceInfo],
+    processes: bool,
+    busy: Busy | None = None,
+    without: Collection[str] = (),
+) -> Iterator[Line]:
     """The column heads, then one line per card of each slice, and optionally one per process.
 
     Args:
         slices: the current slices.
         processes: include processes.
         busy: the recent use of the cards, with ``--watch``.
+        without: heads of columns that are left out.
     """
     rows = [row for slice_ in slices for row in _rows(slice_)]
-    head, *texts = align([HEADS, *(_cells(*row, busy or {}) for row in rows)])
+    table = [HEADS, *(_cells(*row, busy or {}) for row in rows)]
+    head, *texts = align(
+        [
+            [cell for name, cell in zip(HEADS, row, strict=True) if name not in without]
+            for row in table
+        ]
+    )
     yield Line(head)
     left = iter(texts)
     for slice_ in slices:

@@ -1,6 +1,7 @@
 """``hami run``: run a program in a slice."""
 
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -8,20 +9,25 @@ import click
 from hami_py import config
 from hami_py.cli.options import limit_options
 from hami_py.cli.output import report
+from hami_py.cli.summary import line
+from hami_py.config import SUMMARY, Settings
 from hami_py.errors import CannotRun, HamiError, InvalidValue, NotLimited
 from hami_py.model import check_name, parse_options
 from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
-    Measuring,
     Notifications,
+    cards,
     end_like,
     joined,
     prepared,
+    read_record,
     require_checkable,
     run_in_foreground,
+    summary_of,
     with_own_pid,
 )
+from hami_py.slices.measuring import Measuring
 
 OUR_FAILURE = 125
 """Exit code for our own failures, as in ``timeout`` and ``docker run``."""
@@ -72,6 +78,12 @@ class _Run(click.Command):
     is_flag=True,
     help="End the program if it, or one that it starts, uses the GPU without the limits.",
 )
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="At the end, print a line: the most memory in use, refusals, throttled time and the share"
+    " that was used.",
+)
 @click.argument("command", metavar="[--] PROGRAM [ARGS]...", nargs=-1, required=True)
 def run(
     *,
@@ -85,9 +97,10 @@ def run(
     gang: str | None,
     join: str | None,
     strict: bool,
+    summary: bool,
     command: tuple[str, ...],
 ) -> NoReturn:
-    r"""Run a program with limits on GPU memory and time.
+    """Run a program with limits on GPU memory and time.
 
     \b
         hami run --gpumem 4GiB --gpucores 30 -- python train.py
@@ -96,17 +109,15 @@ def run(
 
     The exit code is the program's. If a signal ends the program, the same signal ends `hami run`.
     Other exit codes: 127, the program was not found; 126, it is not executable; 125, hami failed.
-    """
+    """  # noqa: D301
     ended: int | None = None
     try:
         limit_request = parse_options(gpumem, gpucores, mode, priority)
-        if name is not None:
-            check_name(name)
-        if gang is not None:
-            check_name(gang, "gang")
+        _check_names(name, gang)
         if strict:
             require_checkable(command[0])
         settings = config.read()
+        summary = summary or _is_set(settings.summary)
         if join is None:
             ready = prepared(
                 settings, command, limit_request, devices, name=name, keep=keep, gang=gang
@@ -137,6 +148,8 @@ def run(
                 notifications.close()
                 supervisor.close()
                 measuring.stop()
+                if summary:
+                    _report_summary(settings, slice_.directory)
     except CannotRun as error:
         report(error)
         sys.exit(error.status)
@@ -163,6 +176,30 @@ def _report_bypasses(watcher: BypassWatcher, program: int, *, strict: bool) -> N
             watcher.kill()
             raise bypass.error("; the program was ended (--strict)")
         report(bypass.error())
+
+
+def _check_names(name: str | None, gang: str | None) -> None:
+    if name is not None:
+        check_name(name)
+    if gang is not None:
+        check_name(gang, "gang")
+
+
+def _is_set(value: str | None) -> bool:
+    if value in {None, "", "0", "1"}:
+        return value == "1"
+    raise InvalidValue(SUMMARY, value or "", "write 1 or 0")
+
+
+def _report_summary(settings: Settings, directory: Path) -> None:
+    """Report what the slice has used; a failure is reported, and nothing else."""
+    record = read_record(directory)
+    try:
+        indices = {card.uuid: card.index for card in cards(settings)}
+        if record is not None:
+            report(line(summary_of(directory, record), indices))
+    except HamiError as error:
+        report(error)
 
 
 def _check_join(join: str, **options: object) -> None:

@@ -95,7 +95,7 @@ def _try(lock: int, kind: int) -> bool:
 
 def _sign(lock: int, pid: int) -> None:
     """Write the pid and version of the coordinator into the lock file."""
-    from hami_py.version import VERSION  # noqa: PLC0415
+    from hami_py._native import VERSION  # noqa: PLC0415
 
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{pid} {VERSION}\n".encode(), 0)

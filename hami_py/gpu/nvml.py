@@ -23,20 +23,31 @@ _silent: dict[int, str] = {}
 def cards() -> list[Card]:
     """The cards of this machine, in NVML's order; MIG slices instead of a partitioned GPU.
 
+    A GPU that does not answer is left out, and logged. It keeps its index.
+
     Raises:
         NoDriver: there is no driver, or it does not respond.
         NoDevice: there is no card.
-        DriverError: a card does not respond.
+        DriverError: no GPU answers.
     """
     with session():
         found: list[Card] = []
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        every = (each for index in range(pynvml.nvmlDeviceGetCount()) for each in handles_of(index))
-        for handle in every:
-            total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            name = str(pynvml.nvmlDeviceGetName(handle))
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
-            found.append(Card(len(found), uuid, name, total, driver_memory(name, driver)))
+        failed: list[pynvml.NVMLError] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            first = len(found) + len(failed)
+            try:
+                found += [
+                    _card(handle, first + number, driver)
+                    for number, handle in enumerate(handles_of(index))
+                ]
+            except pynvml.NVMLError as error:
+                _log_change(index, str(error))
+                failed.append(error)
+            else:
+                _log_change(index, None)
+        if failed and not found:
+            raise failed[0]
     if not found:
         raise NoDevice(
             "NVML",
@@ -44,6 +55,13 @@ def cards() -> list[Card]:
             "check `nvidia-smi -L`; a container needs an assigned card (docker run --gpus)",
         )
     return found
+
+
+def _card(handle: object, index: int, driver: str) -> Card:
+    total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    name = str(pynvml.nvmlDeviceGetName(handle))
+    uuid = pynvml.nvmlDeviceGetUUID(handle)
+    return Card(index, uuid, name, total, driver_memory(name, driver))
 
 
 def memory_free(uuids: list[str]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from hami_py.kube.errors import Expired, KubeError, Rejected
 from hami_py.kube.followed import Followed, Undecoded
 from hami_py.kube.lists import PAGE, decoded, decoded_object, pages
 from hami_py.kube.server import Status, Stream, failure
+from hami_py.model.pods.decoding import prepare
 
 __all__ = ["Follower"]
 
@@ -50,6 +51,9 @@ class _Versioned(msgspec.Struct):
         resource_version: str = ""
 
     metadata: Meta
+
+
+prepare(_Event, _Versioned)
 
 
 T = TypeVar("T")

@@ -15,9 +15,19 @@ import msgspec
 
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.followed import Naming, Undecoded
-from hami_py.kube.server import ApiServer
+from hami_py.kube.server import ApiServer, Status
+from hami_py.model.pods.decoding import prepare
 
-__all__ = ["PAGE", "Page", "decoded", "decoded_object", "list_objects", "page_of", "pages"]
+__all__ = [
+    "PAGE",
+    "Page",
+    "decoded",
+    "decoded_object",
+    "list_objects",
+    "list_version",
+    "page_of",
+    "pages",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +56,9 @@ class _Named(msgspec.Struct):
     metadata: Naming
 
 
+prepare(Page, Status, _Named)
+
+
 T = TypeVar("T")
 
 
@@ -72,9 +85,22 @@ def list_objects(
     Raises:
         KubeError: the list is not complete; see ``hami_py.kube.errors``.
     """
+    return list_version(server, path, kind, query=query, deadline_s=deadline_s)[:2]
+
+
+def list_version(
+    server: ApiServer,
+    path: str,
+    kind: type[T],
+    *,
+    query: Mapping[str, str] | None = None,
+    deadline_s: float = _LIST_S,
+) -> tuple[list[T], list[Undecoded], str]:
+    """As ``list_objects``, with the list's version, from which a reflector may go on."""
     decoder = msgspec.json.Decoder(kind)
     objects: list[T] = []
     undecoded: list[Undecoded] = []
+    version = ""
     ends_at = time.monotonic() + deadline_s
 
     def left_s() -> float:
@@ -86,13 +112,14 @@ def list_objects(
         return left
 
     for page in pages(server, path, query or {}, left_s):
+        version = version or page.metadata.resource_version
         for raw in page.items:
             item = decoded_object(decoder, path, raw)
             if isinstance(item, Undecoded):
                 undecoded.append(item)
             elif item is not None:
                 objects.append(item)
-    return objects, undecoded
+    return objects, undecoded, version
 
 
 def decoded_object(

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Generic, TypeVar
 
+from hami_py.kube.errors import Forbidden
 from hami_py.kube.followed import Followed
 from hami_py.kube.follower import Follower
 from hami_py.kube.server import Stream
@@ -18,14 +19,21 @@ T = TypeVar("T")
 class Reflector(Generic[T]):
     """Follows one list in its own thread.
 
+    Args:
+        followed: the list, and its receiver.
+        version: the version that the receiver has already (``list_version``); ``None``: none yet.
+
     Attributes:
         listed: set once a whole list was passed on.
+        forbidden: the right to follow the list that is missing; ``None``: none is.
         thread: the thread, which runs from ``start`` to ``stop``.
     """
 
-    def __init__(self, followed: Followed[T]) -> None:
+    def __init__(self, followed: Followed[T], version: str | None = None) -> None:
         self.listed = threading.Event()
+        self.forbidden: Forbidden | None = None
         self._follower = Follower(followed)
+        self._follower.version = version
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._lock = threading.Lock()
@@ -61,6 +69,7 @@ class Reflector(Generic[T]):
             except Exception as error:
                 # A stream that was stopped ends with the same error as a lost one.
                 if not self._stopping.is_set():
+                    self.forbidden = error if isinstance(error, Forbidden) else None
                     self._stopping.wait(self._follower.failed(error))
 
     def _follow(self) -> None:
@@ -68,8 +77,9 @@ class Reflector(Generic[T]):
             for _ in self._follower.pages():
                 if self._stopping.is_set():
                     return
-            self.listed.set()
+        self.listed.set()
         stream = self._follower.watch()
+        self.forbidden = None
         with self._lock:
             self._stream = stream
         try:

@@ -35,7 +35,7 @@ from hami_py.kube.errors import (
 )
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from kubernetes.client import ApiClient, Configuration
     from urllib3 import BaseHTTPResponse, Timeout
 
 __all__ = [
@@ -60,6 +60,8 @@ _LINE_BYTES = 1 << 25
 """The largest event of a watch. etcd stores 1.5 MiB per object, or more if it is configured so, and
 JSON takes up to six times as much."""
 
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
 _POOL = 32
 """The connections to keep; if more threads send requests at once, more are opened."""
 
@@ -78,10 +80,15 @@ class Status(msgspec.Struct):
 
 
 class ApiServer:
-    """One API server. Threads may share it."""
+    """One API server. Threads may share it.
 
-    def __init__(self, client: ApiClient) -> None:
+    Attributes:
+        namespace: the namespace of the kubeconfig's context, or of this pod.
+    """
+
+    def __init__(self, client: ApiClient, namespace: str = "default") -> None:
         self._client = client
+        self.namespace = namespace
 
     @classmethod
     def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> ApiServer:
@@ -106,7 +113,7 @@ class ApiServer:
             if kubeconfig is None and context is None:
                 try:
                     config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-                    return cls(client.ApiClient(configuration))
+                    return cls(client.ApiClient(configuration), _namespace_of_pod())
                 except ConfigException:
                     pass
             config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -120,7 +127,13 @@ class ApiServer:
                 " ".join(str(error).split()),
                 "name a valid file with --kubeconfig, or set KUBECONFIG",
             ) from error
-        return cls(client.ApiClient(configuration))
+        return cls(client.ApiClient(configuration), _namespace_of(kubeconfig, context))
+
+    @property
+    def configuration(self) -> Configuration:
+        """Its address, how it is checked, and the credentials."""
+        configuration: Configuration = self._client.configuration
+        return configuration
 
     def close(self) -> None:
         """Closes all connections: idle ones now, others when their answers end."""
@@ -227,6 +240,26 @@ class ApiServer:
             why = f"it cannot be sent: {error}"
             raise Forbidden(request.what, why, "check the credentials") from error
         raise _failure(request.what, answer.status, data)
+
+
+def _namespace_of(kubeconfig: Path | None, context: str | None) -> str:
+    from kubernetes.config import ConfigException, list_kube_config_contexts  # noqa: PLC0415
+
+    file = str(kubeconfig) if kubeconfig else None
+    try:
+        named, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        # For example, there is no current context.
+        return "default"
+    found = next((each for each in named if each["name"] == context), current)
+    return str((found.get("context") or {}).get("namespace") or "default")
+
+
+def _namespace_of_pod() -> str:
+    try:
+        return _NAMESPACE.read_text().strip()
+    except OSError:
+        return "default"
 
 
 @dataclass(frozen=True)

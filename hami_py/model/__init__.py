@@ -25,16 +25,19 @@ from hami_py.model.limits import (
     regime,
 )
 from hami_py.model.names import check_name, check_object_name, legible
-from hami_py.model.plan import Plan, ineffective, plan, resized
+from hami_py.model.plan import Plan, ineffective, plan, resized, too_low
 from hami_py.model.request import (
+    UNLIMITED,
     WHOLE,
     LimitRequest,
     Shares,
+    Sizes,
     parse_arguments,
     parse_devices,
     parse_options,
 )
 from hami_py.model.usage import (
+    CardSummary,
     CardUsage,
     ProcessUsage,
     SliceCard,
@@ -42,16 +45,19 @@ from hami_py.model.usage import (
     SliceProcess,
     SliceProcessCard,
     SliceState,
+    Summary,
     Usage,
 )
 
 __all__ = [
     "MODES",
     "PRIORITIES",
+    "UNLIMITED",
     "WHOLE",
     "Card",
     "CardLimit",
     "CardSnapshot",
+    "CardSummary",
     "CardUsage",
     "Event",
     "EventKind",
@@ -64,12 +70,14 @@ __all__ = [
     "ProcessSnapshot",
     "ProcessUsage",
     "Shares",
+    "Sizes",
     "SliceCard",
     "SliceInfo",
     "SliceProcess",
     "SliceProcessCard",
     "SliceSnapshot",
     "SliceState",
+    "Summary",
     "Usage",
     "changes",
     "check_name",
@@ -90,5 +98,6 @@ __all__ = [
     "plan",
     "regime",
     "resized",
+    "too_low",
     "visible",
 ]

@@ -25,6 +25,9 @@ class DriverMemory:
     granule: int | None = None
 
 
+_PREFIXES = ("GPU-", "MIG-")
+"""How UUIDs begin."""
+
 UNKNOWN = DriverMemory()
 """Of a card whose model is not known."""
 
@@ -54,15 +57,19 @@ def find(cards: Sequence[Card], name: str, field: str) -> Card:
 
     Args:
         cards: the cards to choose from.
-        name: a UUID or an index.
+        name: a UUID, the start of one, or an index.
         field: the option or argument, for the error.
 
     Raises:
-        UnknownCard: no card has this name; the message lists the cards.
+        UnknownCard: no card, or more than one, has this name; the message lists the cards.
     """
     for card in cards:
         if name in (card.uuid, str(card.index)):
             return card
+    is_start = name.startswith(_PREFIXES)
+    started = [card for card in cards if is_start and card.uuid.startswith(name)]
+    if len(started) == 1:
+        return started[0]
     known = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
     raise UnknownCard(f"{field} {legible(name)}", "there is no such card", f"choose from: {known}")
 
@@ -113,4 +120,4 @@ def visible(
 def _matches(entry: str, card: Card) -> bool:
     if entry.isdecimal():
         return int(entry) == card.index
-    return entry.startswith(("GPU-", "MIG-")) and card.uuid.startswith(entry)
+    return entry.startswith(_PREFIXES) and card.uuid.startswith(entry)

@@ -8,8 +8,6 @@ The coordinator knows a gang by 16 bytes on the limits pages of its slices. They
 gang's name and of its owner, so that no user and no namespace can join the gang of another.
 """
 
-import hashlib
-
 _BYTES = 16
 
 
@@ -24,6 +22,9 @@ def gang_of_namespace(namespace: str, name: str) -> bytes:
 
 
 def _digest(*parts: str) -> bytes:
+    # OpenSSL takes longer to load than the rest of this package, and few slices are in a gang.
+    import hashlib  # noqa: PLC0415
+
     # No part contains a zero byte, so different parts are different texts.
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=_BYTES).digest()
     # On a limits page zero means no gang.

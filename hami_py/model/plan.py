@@ -7,7 +7,7 @@ from hami_py._native import MAX_CARDS, format_memory, same_card
 from hami_py.errors import InvalidValue, UnknownCard
 from hami_py.model.cards import Card, DriverMemory, find
 from hami_py.model.limits import CardLimit
-from hami_py.model.request import WHOLE, LimitRequest
+from hami_py.model.request import UNLIMITED, WHOLE, LimitRequest
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,40 @@ def plan(
     shares = _by_uuid(cards, ours, "gpucores", request.share)
     memory, notes = _lowered(memory, ours)
     rows = tuple(
-        _regulated(CardLimit(card.uuid, memory.get(card.uuid)), shares.get(card.uuid), request)
+        _regulated(
+            CardLimit(card.uuid, _size(memory.get(card.uuid))), shares.get(card.uuid), request
+        )
         for card in ours
     )
     devices = tuple(card.uuid for card in ours) if chosen else None
     return Plan(rows, devices, notes, {card.uuid: card.driver_memory for card in ours})
+
+
+def too_low(
+    rows: Sequence[CardLimit], needed: Sequence[int], what: str, cards: Sequence[Card]
+) -> tuple[str, ...]:
+    """Messages about limits that no new memory fits into, one line for cards that are alike.
+
+    Args:
+        rows: the limits.
+        needed: bytes that do not fit, by row.
+        what: what they are.
+        cards: the cards that this process can see.
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for row, least in zip(rows, needed, strict=True):
+        if row.memory is not None and row.memory < least:
+            indices = [card.index for card in cards if same_card(card.uuid, row.uuid)]
+            found.setdefault((row.memory, least), []).extend(indices)
+    return tuple(
+        f"gpumem {_mib(limit)} is less than the {_mib(least)} that {what} on"
+        f" {named(indices) if indices else 'its card'}: requests are refused"
+        for (limit, least), indices in found.items()
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f}MiB"
 
 
 def resized(
@@ -98,7 +127,9 @@ def resized(
     notes: tuple[str, ...] = ()
     if whole:
         memory, notes = _lowered(memory, cards)
-    changed = (replace(row, memory=memory.get(row.uuid, row.memory)) for row in rows)
+    changed = (
+        replace(row, memory=_size(memory[row.uuid])) if row.uuid in memory else row for row in rows
+    )
     new_rows = tuple(_regulated(row, shares.get(row.uuid), request) for row in changed)
     return new_rows, (*notes, *ineffective(new_rows, request))
 
@@ -117,6 +148,10 @@ def ineffective(rows: Sequence[CardLimit], request: LimitRequest) -> tuple[str, 
         f"mode {request.mode} has no effect yet: the slice has no share of a card's time;"
         " set one with gpucores, like 30",
     )
+
+
+def _size(limit: int | None) -> int | None:
+    return None if limit == UNLIMITED else limit
 
 
 def _regulated(row: CardLimit, share: int | None, request: LimitRequest) -> CardLimit:
@@ -173,13 +208,22 @@ def _lowered(
     limits: Mapping[str, int], cards: Sequence[Card]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """The limits, none above its card's memory, and a message for each that was lowered."""
-    lowered, notes = dict(limits), []
+    lowered = dict(limits)
+    found: dict[tuple[int, int], list[int]] = {}
     for card in cards:
         for uuid, limit in limits.items():
-            if same_card(card.uuid, uuid) and limit > card.memory_total:
+            if same_card(card.uuid, uuid) and card.memory_total < limit != UNLIMITED:
                 lowered[uuid] = card.memory_total
-                notes.append(
-                    f"gpumem {format_memory(limit)} is more than card {card.index} ({card.uuid})"
-                    f" has: the limit is set to {format_memory(card.memory_total)}"
-                )
+                found.setdefault((limit, card.memory_total), []).append(card.index)
+    notes = (
+        f"gpumem {format_memory(limit)} is more than {named(indices)}"
+        f" {'has' if len(indices) == 1 else 'have'}: the limit is set to {format_memory(total)}"
+        for (limit, total), indices in found.items()
+    )
     return lowered, tuple(notes)
+
+
+def named(indices: Sequence[int]) -> str:
+    """Cards in a message: ``card 1``, ``cards 0 and 2``."""
+    *others, last = map(str, indices)
+    return f"cards {', '.join(others)} and {last}" if others else f"card {last}"

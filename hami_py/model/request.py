@@ -23,11 +23,17 @@ whole card, so no limit."""
 Shares: TypeAlias = str | int | Mapping[str, str | int]
 """The ``gpucores`` argument: ``30``, ``"30"``, ``"30%"``, or one of these by card."""
 
+Sizes: TypeAlias = str | int | Mapping[str, str | int]
+"""The ``gpumem`` argument: ``"4GiB"``, bytes, or one of these by card."""
+
 WHOLE = 100
 """Percent: a share that is not a limit."""
 
-_NO_SHARE = "none"
-"""Another way to write 100."""
+UNLIMITED = (1 << 64) - 1
+"""Bytes: a size that is no limit, as on the limits page."""
+
+_NONE = "none"
+"""No limit, on memory or time."""
 
 _Choice = TypeVar("_Choice", bound=str)
 
@@ -77,7 +83,7 @@ def parse_options(
 
 
 def parse_arguments(
-    gpumem: str | Mapping[str, str] | None = None,
+    gpumem: Sizes | None = None,
     gpucores: Shares | None = None,
     mode: Mode | None = None,
     priority: Priority | None = None,
@@ -92,16 +98,17 @@ def parse_arguments(
     return LimitRequest(memory, share, *_parse_regime(mode, priority))
 
 
-def parse_devices(devices: Sequence[str]) -> tuple[str, ...]:
-    """Parse Python's ``devices=["0", "GPU-…"]``.
+def parse_devices(devices: Sequence[str | int]) -> tuple[str, ...]:
+    """Parse Python's ``devices=["0", "GPU-…"]``; an index may be a number.
 
     Raises:
-        InvalidValue: it is not a list of strings.
+        InvalidValue: it is not a list of names.
     """
     if isinstance(devices, str) or not isinstance(devices, Iterable):
         raise InvalidValue("devices", str(devices), "write a list, like ['0']")
-    _require_texts("devices", devices, "['0']")
-    return tuple(devices)
+    names = [str(each) if type(each) is int else each for each in devices]
+    _require_texts("devices", names, "['0']")
+    return tuple(map(str, names))
 
 
 def _parse_repeated(
@@ -143,7 +150,12 @@ def _parse_argument(
 
 
 def _parse_size(text: object, field: str) -> int:
-    """A whole number and a unit. Python callers may pass something that is no text."""
+    """A size with a unit, or ``none``. In Python also bytes, as ``limits()`` returns them."""
+    if text == _NONE:
+        return UNLIMITED
+    # Not isinstance: True would be one byte.
+    if type(text) is int and 0 < text < UNLIMITED:
+        return text
     size = parse_memory(text, "api", field) if isinstance(text, str) else None
     if size is None:
         fix = "write a string with a unit, like '4GiB' or '4096MiB'"
@@ -153,7 +165,7 @@ def _parse_size(text: object, field: str) -> int:
 
 def _parse_percent(value: object, field: str) -> int:
     """A whole number from 1 to 100, with or without a percent sign; ``none`` is 100."""
-    if value == _NO_SHARE:
+    if value == _NONE:
         return WHOLE
     # Not isinstance: True would be 1 %.
     text = str(value) if type(value) is int else value

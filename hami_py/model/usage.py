@@ -8,6 +8,9 @@ process that uses the card. The limits are the effective ones, over all layers o
 ``SliceCard`` for each card and a ``SliceProcess`` for each process, including processes that have
 not called CUDA. A ``SliceProcess`` has a ``SliceProcessCard`` for each card that it uses. The
 limits are the slice's own. The field names are those of ``hami ps --json`` and do not change.
+
+*From its creation on* (``Slice.summary()``, ``hami run --summary``, ``hami ps --ended``): a
+``Summary`` has a ``CardSummary`` for each card.
 """
 
 from dataclasses import dataclass
@@ -207,3 +210,52 @@ class SliceInfo:
     processes: tuple[SliceProcess, ...]
     damage: str | None
     gang: str | None = None
+
+
+@dataclass(frozen=True)
+class CardSummary:
+    """The use of a card by all processes of a slice together.
+
+    Attributes:
+        uuid: the card.
+        memory_limit: bytes; None = no limit.
+        memory_peak: the most bytes that were in use at one moment, with what the driver has taken
+            for itself. It is not too low. Requests that were granted and refused at the same moment
+            may count together.
+        refusals: number of requests refused because of the limit.
+        share: percent of the card's time, 1 to 99; None = no limit.
+        engine_time: seconds in which the card's compute engine ran kernels of the slice; measured
+            only while launches are regulated.
+        throttled: seconds of wall time in which launches had to wait, summed over processes.
+    """
+
+    uuid: str
+    memory_limit: int | None
+    memory_peak: int
+    refusals: int
+    share: int | None
+    engine_time: float
+    throttled: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The use of all its cards by a slice since its creation.
+
+    Attributes:
+        id: its unique id.
+        name: its name; None = it has no name.
+        command: the command line for which, or by which, it was created.
+        created: when it was created, in UTC, in ISO 8601.
+        ended: when this was read: for a slice that has ended, when it was removed.
+        seconds: the wall time in between.
+        cards: its cards.
+    """
+
+    id: str
+    name: str | None
+    command: tuple[str, ...]
+    created: str
+    ended: str
+    seconds: float
+    cards: tuple[CardSummary, ...]

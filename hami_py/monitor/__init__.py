@@ -1,9 +1,45 @@
-"""The metrics of a node for Prometheus: of each container with cards, and of each card.
+"""The figures of a node: of each container with cards, and of each card.
 
-``figures`` has the figures as types, and ``metrics`` writes them. The node agent collects them.
+``figures`` has the figures as types and as JSON, ``metrics`` writes them for Prometheus, and
+``hami_names`` under HAMi's names. ``history`` keeps the last hour. The node agent collects them.
 """
 
-from hami_py.monitor.figures import CardFigures, ContainerFigures, NodeFigures, PodExcess
+from hami_py.monitor.figures import (
+    CardFigures,
+    ContainerFigures,
+    NodeFigures,
+    PodExcess,
+    Starts,
+    decode,
+    encode,
+    used_shares,
+)
+from hami_py.monitor.hami_names import hami_exposition
+from hami_py.monitor.history import (
+    Histories,
+    History,
+    Reading,
+    Series,
+    decode_history,
+    readings_of,
+)
 from hami_py.monitor.metrics import exposition
 
-__all__ = ["CardFigures", "ContainerFigures", "NodeFigures", "PodExcess", "exposition"]
+__all__ = [
+    "CardFigures",
+    "ContainerFigures",
+    "Histories",
+    "History",
+    "NodeFigures",
+    "PodExcess",
+    "Reading",
+    "Series",
+    "Starts",
+    "decode",
+    "decode_history",
+    "encode",
+    "exposition",
+    "hami_exposition",
+    "readings_of",
+    "used_shares",
+]

@@ -1,8 +1,17 @@
-"""The figures of a node. Memory is in bytes, times are in seconds, shares are parts of 1."""
+"""The figures of a node. Memory is in bytes, times are in seconds, shares are parts of 1.
+
+The agent serves them as JSON too. Releases may differ between nodes, so a field is never renamed,
+and a new field has a default.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
+
+from hami_py.errors import InvalidValue
+from hami_py.model.pods.decoding import prepare
 
 Level = Literal["preload", "none"]
 """How the limits of a container are enforced."""
@@ -47,8 +56,9 @@ class ContainerFigures:
         limit: its memory limit; None = no limit.
         used: the memory that its living processes hold, with the driver's own.
         driver: the part of it that the driver has taken for itself.
-        peak: the largest value of ``used`` that was seen.
+        peak: the largest value of ``used`` since the container first started, exactly.
         share: the part of the card's time that it may use; None = no limit.
+        share_used: the part that it has used in the last second or two; None = unknown.
         engine_s: the time for which the card has run its kernels.
         throttled_s: the time for which its threads have waited to launch.
         refusals: the number of refused allocations.
@@ -65,6 +75,7 @@ class ContainerFigures:
     share: float | None
     level: Level
     soft: bool | None = None
+    share_used: float | None = None
     used: int = 0
     driver: int = 0
     peak: int = 0
@@ -88,6 +99,21 @@ class PodExcess:
 
 
 @dataclass(frozen=True)
+class Starts:
+    """How long pods took from their creation to the start of their first program.
+
+    Attributes:
+        counts: by upper bound in seconds, the number of pods that took at most so long.
+        count: the number of all.
+        total_s: the sum.
+    """
+
+    counts: Mapping[float, int] = field(default_factory=dict)
+    count: int = 0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class NodeFigures:
     """All of them.
 
@@ -100,6 +126,8 @@ class NodeFigures:
         registered: the kubelet knows the devices.
         other_devices: the number of containers whose device IDs name other cards than they have.
         excess: the pods that hold more than their limits.
+        level: how the limits of new containers are enforced.
+        starts: how long pods with cards took to start.
     """
 
     node: str
@@ -110,3 +138,38 @@ class NodeFigures:
     registered: bool = False
     other_devices: int = 0
     excess: Sequence[PodExcess] = ()
+    level: Level = "none"
+    starts: Starts = field(default_factory=Starts)
+
+
+def used_shares(figures: NodeFigures) -> dict[str, float]:
+    """By card, the part of its time that its containers use, if that of one is known."""
+    known: dict[str, list[float | None]] = {card.uuid: [] for card in figures.cards}
+    for each in figures.containers:
+        known.setdefault(each.card, []).append(each.share_used)
+    return {
+        card: sum(each for each in shares if each is not None)
+        for card, shares in known.items()
+        if not shares or any(each is not None for each in shares)
+    }
+
+
+def encode(figures: NodeFigures) -> bytes:
+    """The figures as JSON."""
+    return msgspec.json.encode(figures)
+
+
+def decode(data: bytes) -> NodeFigures:
+    """The figures of a node agent.
+
+    Raises:
+        InvalidValue: the data is not a node's figures.
+    """
+    try:
+        return msgspec.json.decode(data, type=NodeFigures)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        fix = "update the node agents and this program to one release"
+        raise InvalidValue("the figures of a node agent", str(error), fix) from None
+
+
+prepare(NodeFigures)

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -21,28 +25,57 @@ _CARD = ("Hostname", "gpu", "UUID", "modelName")
 _CONTAINER = (*_CARD, "namespace", "pod", "container")
 
 _OF_CARDS: tuple[tuple[str, str, Callable[[CardFigures], float | None]], ...] = (
-    ("hami_card_memory_bytes", "All memory of the card.", lambda c: c.memory),
-    ("hami_card_memory_used_bytes", "Memory in use, by NVML.", lambda c: c.used),
-    ("hami_card_memory_allocated_bytes", "Memory allocated to containers.", lambda c: c.allocated),
+    ("hami_card_memory_bytes", "Memory of the card.", lambda c: c.memory),
+    ("hami_card_memory_used_bytes", "The part in use, by NVML.", lambda c: c.used),
+    (
+        "hami_card_memory_allocated_bytes",
+        "The part that is allocated to containers.",
+        lambda c: c.allocated,
+    ),
     ("hami_card_share_allocated_ratio", "Allocated part of its time.", lambda c: c.share_allocated),
-    ("hami_card_foreign_memory_bytes", "Memory that no allocation covers.", lambda c: c.foreign),
+    ("hami_card_foreign_memory_bytes", "Memory that no limit covers.", lambda c: c.foreign),
     ("hami_card_healthy", "1 if new pods may get the card.", lambda c: c.healthy),
 )
 
 _OF_CONTAINERS: tuple[tuple[str, str, Callable[[ContainerFigures], float | None]], ...] = (
-    ("hami_container_memory_limit_bytes", "Memory limit.", lambda c: c.limit),
-    ("hami_container_memory_used_bytes", "Memory that it holds.", lambda c: c.used),
+    (
+        "hami_container_memory_limit_bytes",
+        "Memory limit; without a limit there is no series.",
+        lambda c: c.limit,
+    ),
+    (
+        "hami_container_memory_used_bytes",
+        "What its processes hold, with the driver's own memory.",
+        lambda c: c.used,
+    ),
     ("hami_container_memory_driver_bytes", "The driver's own part of it.", lambda c: c.driver),
-    ("hami_container_memory_peak_bytes", "Largest use seen, once a second.", lambda c: c.peak),
-    ("hami_container_share_limit_ratio", "Part of the time that it may use.", lambda c: c.share),
-    ("hami_container_share_soft", "1 if it also gets idle time, else 0.", lambda c: c.soft),
-    ("hami_container_processes", "Processes that use the library.", lambda c: c.processes),
+    ("hami_container_memory_peak_bytes", "Largest use since it first started.", lambda c: c.peak),
+    (
+        "hami_container_share_limit_ratio",
+        "Part of the card's time that it may use; without a limit there is no series.",
+        lambda c: c.share,
+    ),
+    (
+        "hami_container_share_soft",
+        "1 if its share is soft: it also gets idle time. 0 if it is hard. No series without a "
+        "share.",
+        lambda c: c.soft,
+    ),
+    ("hami_container_processes", "Its processes that use the library.", lambda c: c.processes),
 )
 
 _COUNTED: tuple[tuple[str, str, Callable[[ContainerFigures], float]], ...] = (
-    ("hami_container_engine_seconds", "Time of the card that it had.", lambda c: c.engine_s),
-    ("hami_container_throttled_seconds", "Time it waited to launch.", lambda c: c.throttled_s),
-    ("hami_container_refusals", "Refused allocations.", lambda c: c.refusals),
+    ("hami_container_engine_seconds", "Engine time of its processes.", lambda c: c.engine_s),
+    (
+        "hami_container_throttled_seconds",
+        "Time for which its threads waited to launch.",
+        lambda c: c.throttled_s,
+    ),
+    (
+        "hami_container_refusals",
+        "Allocations that were refused because of the limit.",
+        lambda c: c.refusals,
+    ),
 )
 
 
@@ -79,7 +112,7 @@ class _Figures(Collector):
             yield counter
         level = GaugeMetricFamily(
             "hami_container_enforcement",
-            "1 for the level of its limits.",
+            "1 for preload or none: how its limits are enforced.",
             labels=(*_CONTAINER, "level"),
         )
         for each in node.containers:
@@ -87,7 +120,8 @@ class _Figures(Collector):
         yield level
         excess = GaugeMetricFamily(
             "hami_pod_excess_memory_bytes",
-            "Memory that the pod's processes hold beyond its limits, by NVML.",
+            "Memory of a card that a pod's processes hold beyond its limits, by NVML; only pods "
+            "that hold more.",
             labels=(*_CARD, "namespace", "pod"),
         )
         for over in node.excess:
@@ -100,12 +134,22 @@ class _Figures(Collector):
         node = self._figures
         found = GaugeMetricFamily(
             "hami_node_unexplained_processes",
-            "Processes on the cards that no allocation explains.",
+            "Processes by the event about them: BypassesLimits (bypass), CoversLimits (covered), "
+            "UsesUnallocatedCard (unallocated), ForeignProcess (foreign).",
             labels=("Hostname", "kind"),
         )
         for kind, count in sorted(node.findings.items()):
             found.add_metric((node.node, kind), count)
         yield found
+        starts = HistogramMetricFamily(
+            "hami_node_start_duration_seconds",
+            "Time from the creation of a pod to the start of its first program; pods that had "
+            "started before the agent are left out.",
+            labels=("Hostname",),
+        )
+        counts = [(f"{most:g}", count) for most, count in sorted(node.starts.counts.items())]
+        starts.add_metric((node.node,), [*counts, ("+Inf", node.starts.count)], node.starts.total_s)
+        yield starts
         for name, text, value in (
             ("hami_node_waiting_containers", "Containers that wait at their start.", node.waiting),
             (

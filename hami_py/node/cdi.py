@@ -45,6 +45,11 @@ _OLDEST = "0.6.0"
 NO_OTHERS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Many images have ``all`` there, and NVIDIA's runtime would add all cards."""
 
+_TENANTS_HOOK = "apply-cuda-memory-limits"
+"""A hook of NVIDIA's toolkit 1.20 that we leave out. It gives a container the memory that the
+container's own NVIDIA_GPU_MEMORY_REQUEST and _LIMIT ask of the driver, also memory of others; with
+cgroup v1 a container that has them does not start."""
+
 _NEEDED_S = 20.0
 """The kubelet has the container created right after its device is defined."""
 
@@ -97,8 +102,8 @@ class NodeCards:
         specifications = [known[card][0] for card in cards]
         return CardEdits(
             max((_OLDEST, *(each.cdi_version for each in specifications)), key=_number),
-            _merged(*(each.container_edits for each in specifications)),
-            _merged(*(known[card][1].container_edits for card in cards)),
+            _without_tenants_hook(_merged(*(each.container_edits for each in specifications))),
+            _without_tenants_hook(_merged(*(known[card][1].container_edits for card in cards))),
         )
 
     def why_missing(self) -> str:
@@ -222,6 +227,13 @@ def _merged(*some: Edits | None) -> dict[str, Any]:
         elif value is not None:
             merged[key] = value
     return merged
+
+
+def _without_tenants_hook(edits: dict[str, Any]) -> dict[str, Any]:
+    if "hooks" not in edits:
+        return edits
+    hooks = [each for each in edits["hooks"] if _TENANTS_HOOK not in (each.get("args") or ())]
+    return {**edits, "hooks": hooks}
 
 
 def _number(version: str) -> tuple[int, ...]:

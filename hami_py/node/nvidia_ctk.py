@@ -8,6 +8,9 @@ from hami_py.errors import StateError
 _NODE = Path("/proc/1/root")
 """The node's file system: the agent is in the node's PID namespace."""
 
+_CHROOT = "/usr/sbin/chroot"
+"""The PATH of an image may lack its directory."""
+
 _DEADLINE_S = 30.0
 
 
@@ -27,7 +30,7 @@ def make_specification(
         StateError: the program cannot be run, fails or takes too long, or the specification cannot
             be written. Then an earlier one stays.
     """
-    command = ["chroot", str(node), program, "cdi", "generate", "--device-name-strategy=uuid"]
+    command = [_CHROOT, str(node), program, "cdi", "generate", "--device-name-strategy=uuid"]
     command += [] if driver_root is None else [f"--driver-root={driver_root}"]
     what, fix = f"{program} cdi generate on the node", "run it there by hand as root"
     try:

@@ -7,13 +7,25 @@ by its place between the lowest and the highest score of the nodes in the reques
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
 
 from hami_py.model.pods import wire
+from hami_py.model.pods.decoding import prepare
 
-__all__ = ["CardView", "ContainerView", "LeftOut", "NodeView", "Outcome"]
+__all__ = [
+    "CardUsage",
+    "CardView",
+    "ContainerView",
+    "LeftOut",
+    "NamespaceUsage",
+    "NodeUsage",
+    "NodeView",
+    "Outcome",
+    "Refusals",
+]
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -97,6 +109,28 @@ class NodeView(msgspec.Struct, frozen=True):
     score: int | None = None
 
 
+@dataclass
+class Refusals:
+    """Why nodes do not fit a pod: by reason, the number of nodes.
+
+    Attributes:
+        fits: the number of nodes that fit.
+        of_cards: the reasons of cards, and of nodes whose cards are not known.
+        closed: cordons and taints.
+        unselected: the pod itself selects other nodes.
+    """
+
+    fits: int = 0
+    of_cards: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
+    unselected: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that do not fit."""
+        return self.of_cards.total() + self.closed.total() + self.unselected.total()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Where one pod would be placed.
@@ -115,3 +149,64 @@ class Outcome:
     assignment: wire.Assignment | None = None
     reasons: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+
+class CardUsage(msgspec.Struct, frozen=True):
+    """What is allocated of one card.
+
+    Attributes:
+        uuid: its UUID.
+        index: its index in NVML; ``None``: its node no longer publishes it.
+        memory_mib: its memory.
+        cores: the percentage of its time that may be allocated.
+        memory_allocated_mib: the allocated MiB.
+        cores_allocated: the allocated percentage.
+        slots_allocated: the containers that have part of it.
+        state: ``schedulable``, ``cordoned``, ``unhealthy`` or ``missing``.
+    """
+
+    uuid: str
+    index: int | None
+    memory_mib: int
+    cores: int
+    memory_allocated_mib: int
+    cores_allocated: int
+    slots_allocated: int
+    state: str
+
+
+class NodeUsage(msgspec.Struct, frozen=True):
+    """What is allocated of the cards of one node.
+
+    Attributes:
+        name: its name.
+        present: whether it publishes cards; if not, pods are still bound to it.
+        mode: how its cards are used.
+        cards: its cards.
+    """
+
+    name: str
+    present: bool
+    mode: wire.NodeMode
+    cards: tuple[CardUsage, ...]
+
+
+class NamespaceUsage(msgspec.Struct, frozen=True):
+    """What the pods of one namespace have, as its quotas count it.
+
+    Attributes:
+        namespace: its name.
+        cards: cards, summed over containers.
+        memory_mib: MiB, summed over the cards of all containers.
+        cores: percent, likewise.
+        quotas: its quotas.
+    """
+
+    namespace: str
+    cards: int
+    memory_mib: int
+    cores: int
+    quotas: tuple[wire.Quota, ...] = ()
+
+
+prepare(NodeView, NodeUsage, NamespaceUsage)

@@ -111,6 +111,7 @@ def probe_routes(
     is_ready: Callable[[], bool],
     metrics: Callable[[], str],
     card_metrics: Callable[[], bytes],
+    hami_metrics: Callable[[], bytes],
 ) -> list[Route]:
     """The routes for health and metrics.
 
@@ -119,6 +120,7 @@ def probe_routes(
         is_ready: whether the cluster is known.
         metrics: the metrics as text.
         card_metrics: the metrics of each card as text.
+        hami_metrics: metrics under HAMi's names as text.
     """
 
     def alive() -> tuple[int, str]:
@@ -134,4 +136,5 @@ def probe_routes(
         # In a thread, because the same listener has to answer filters meanwhile.
         page("/metrics", lambda: (200, metrics()), blocks=True),
         page("/metrics/cards", lambda: (200, card_metrics()), blocks=True),
+        page("/metrics/hami", lambda: (200, hami_metrics()), blocks=True),
     ]

@@ -56,9 +56,8 @@ class Scheduler:
         kinds = ("nodes", "pods", "resourcequotas", "poddisruptionbudgets")
         watches = dict(zip(kinds, self._reflectors, strict=True))
         self.metrics = Metrics(self.cluster, watches)
-        probes = probe_routes(
-            self.ended_threads, self.is_ready, self.metrics.exposition, self.metrics.cards
-        )
+        pages = (self.metrics.exposition, self.metrics.cards, self.metrics.hami)
+        probes = probe_routes(self.ended_threads, self.is_ready, *pages)
         verbs = verb_routes(self.verbs, self.metrics)
         self.server = Server(Router([*verbs, *probes]), settings.listen)
         self._probes = Server(Router(probes), settings.probes) if settings.probes else None

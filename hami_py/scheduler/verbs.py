@@ -17,7 +17,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import ApiServer
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.model.pods.decoding import Decoder
+from hami_py.model.pods.decoding import Decoder, prepare
 from hami_py.scheduler import preemption
 from hami_py.scheduler.binding.binder import Binder
 from hami_py.scheduler.binding.lease import Lease
@@ -50,6 +50,9 @@ class _Fitting(msgspec.Struct):
     """The names of an ExtenderFilterResult, not decoded."""
 
     names: msgspec.Raw = msgspec.field(name="NodeNames")
+
+
+prepare(_Fitting, FilterResult)
 
 
 class Verbs:

@@ -10,18 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from hami_py._native import Allocator
 from hami_py.errors import InvalidValue
-from hami_py.kube import ApiServer, Sink, list_objects
+from hami_py.kube import ApiServer, Sink, Undecoded, list_objects
 from hami_py.kube.errors import NotFound
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.explanation import CardView, ContainerView, LeftOut, NodeView, Outcome
+from hami_py.scheduler.explanation import (
+    CardView,
+    ContainerView,
+    LeftOut,
+    NamespaceUsage,
+    NodeUsage,
+    NodeView,
+    Outcome,
+    Refusals,
+)
 from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.state.nodes import Duplicates
 from hami_py.scheduler.state.waiting import check_room
@@ -32,12 +41,24 @@ __all__ = [
     "ContainerView",
     "DaemonPod",
     "LeftOut",
+    "Listed",
+    "NamespaceUsage",
+    "NodeUsage",
     "NodeView",
     "Outcome",
+    "Refusals",
     "find_pod",
 ]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """The objects of one kind, and those that could not be decoded."""
+
+    objects: list[T]
+    undecoded: Sequence[Undecoded] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +80,7 @@ class ClusterView:
         left_out: objects that could not be decoded.
 
     Attributes:
+        blocked: see above.
         left_out: objects that could not be decoded.
     """
 
@@ -74,7 +96,7 @@ class ClusterView:
         self._allocator = allocator
         self._settings = settings or pods.PodSettings()
         self._nodes = {node.name: node for node in nodes}
-        self._blocked = dict(blocked or {})
+        self.blocked = dict(blocked or {})
         self.left_out = tuple(left_out)
 
     @classmethod
@@ -100,22 +122,41 @@ class ClusterView:
         Raises:
             KubeError: nodes, quotas or pods cannot be listed; ``Forbidden``: a right is missing.
         """
+
+        def listed(path: str, kind: type[T]) -> Listed[T]:
+            return Listed(*list_objects(server, path, kind, deadline_s=deadline_s))
+
+        return cls.of(
+            listed(NODES, objects.Node),
+            listed(QUOTAS, objects.ResourceQuota),
+            listed(PODS, objects.Pod),
+            settings,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Listed[objects.Node],
+        quotas: Listed[objects.ResourceQuota],
+        all_pods: Listed[objects.Pod],
+        settings: pods.PodSettings | None = None,
+    ) -> ClusterView:
+        """The cluster with these objects; see ``read``."""
         cluster = Cluster(Allocator(), settings or pods.PodSettings())
         left_out: list[LeftOut] = []
 
-        def listed(kind: str, path: str, decoded_as: type[T], sink: Sink[T]) -> list[T]:
-            found, undecoded = list_objects(server, path, decoded_as, deadline_s=deadline_s)
-            sink.replace(found, undecoded)
-            left_out.extend(LeftOut(kind, item.name, item.why) for item in undecoded)
-            return found
+        def taken(kind: str, listed: Listed[T], sink: Sink[T]) -> list[T]:
+            sink.replace(listed.objects, listed.undecoded)
+            left_out.extend(LeftOut(kind, item.name, item.why) for item in listed.undecoded)
+            return listed.objects
 
-        nodes = listed("node", NODES, objects.Node, cluster.nodes)
-        listed("resourcequota", QUOTAS, objects.ResourceQuota, cluster.quotas)
-        listed("pod", PODS, objects.Pod, cluster.pods)
+        there = taken("node", nodes, cluster.nodes)
+        taken("resourcequota", quotas, cluster.quotas)
+        taken("pod", all_pods, cluster.pods)
         # A pod may outlive its node.
-        names = {node.name for node in nodes} | {i.name for i in left_out if i.kind == "node"}
+        names = {node.name for node in there} | {i.name for i in left_out if i.kind == "node"}
         blocked = {name: why for name, why in cluster.nodes.blocked().items() if name in names}
-        return cls(cluster.allocator, cluster.settings, nodes, blocked=blocked, left_out=left_out)
+        return cls(cluster.allocator, cluster.settings, there, blocked=blocked, left_out=left_out)
 
     @classmethod
     def restore(cls, snapshot: bytes, settings: pods.PodSettings | None = None) -> ClusterView:
@@ -133,6 +174,45 @@ class ClusterView:
     def digest(self) -> str:
         """A digest of the state: equal for equal states."""
         return self._allocator.digest()
+
+    def usage(self) -> list[NodeUsage]:
+        """What is allocated on each node, by name; also on nodes that only have pods any more."""
+        return msgspec.json.decode(self._allocator.usage(), type=list[NodeUsage])
+
+    def namespaces(self) -> list[NamespaceUsage]:
+        """What each namespace with pods or quotas has, by name."""
+        return msgspec.json.decode(self._allocator.namespaces(), type=list[NamespaceUsage])
+
+    def refusals(self, pod: objects.Pod) -> Refusals:
+        """Why nodes do not fit a pod that waits.
+
+        A node has one of the reasons that ``explain`` shows. The text has nothing of the node, so
+        that many nodes have the same.
+
+        Raises:
+            InvalidValue: as of ``explain``.
+        """
+        encoded = wire.encode(self._request(pod))
+        fits, full, unresolvable = self._allocator.filter(encoded, None, 0)
+        found = Refusals()
+        for name, why in {
+            **dict.fromkeys(fits, ""),
+            **full,
+            **unresolvable,
+            **self.blocked,
+        }.items():
+            node = self._nodes.get(name)
+            excluded = pods.exclusions(pod, node) if node is not None else ()
+            selected = [each for each in excluded if each.is_selection]
+            if selected:
+                found.unselected[selected[0].brief] += 1
+            elif excluded:
+                found.closed[excluded[0].brief] += 1
+            elif why:
+                found.of_cards[why] += 1
+            else:
+                found.fits += 1
+        return found
 
     def explain(self, pod: objects.Pod) -> list[NodeView]:
         """Judges each node with cards for a pod, best node first.
@@ -161,7 +241,7 @@ class ClusterView:
         ]
         views += [
             NodeView(node, fits=False, reason=why, unresolvable=True)
-            for node, why in self._blocked.items()
+            for node, why in self.blocked.items()
         ]
         duplicates = _duplicates(state)
         views = [self._kept_away(pod, _compared(view, duplicates)) for view in views]
@@ -170,7 +250,7 @@ class ClusterView:
     def without_cards(self) -> tuple[str, ...]:
         """The nodes that report no cards, sorted."""
         described = {node.name for node in _described(self._allocator.snapshot())}
-        return tuple(sorted(self._nodes.keys() - described - self._blocked.keys()))
+        return tuple(sorted(self._nodes.keys() - described - self.blocked.keys()))
 
     def what_if(self, wanted: Sequence[objects.Pod | DaemonPod]) -> list[Outcome]:
         """Where pods would be placed if they were created now, one after the other.
@@ -191,7 +271,7 @@ class ClusterView:
     def _nodes_for(self, pod: objects.Pod) -> Sequence[str | None]:
         """The nodes with cards that only their cards may exclude; if there is none, ``None``."""
         described = {node.name for node in _described(self._allocator.snapshot())}
-        names = sorted(described | self._blocked.keys())
+        names = sorted(described | self.blocked.keys())
         return [name for name in names if not self._why(pod, name)] or [None]
 
     def _outcome(
@@ -221,7 +301,7 @@ class ClusterView:
         whys = {node: self._why(pod, node) for node in [*fits, *full, *unresolvable]}
         for node, reason in {**full, **unresolvable}.items():
             whys[node].append(reason)
-        for node, reason in self._blocked.items():
+        for node, reason in self.blocked.items():
             if on in (None, node):
                 whys[node] = [*self._why(pod, node), reason]
         reasons = {node: "; ".join(why) for node, why in whys.items() if why}

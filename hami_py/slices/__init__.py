@@ -9,6 +9,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``layers``, ``watch`` | reading limits and usage; the events of a slice |
 | ``processes``, ``bypass`` | which processes are in a slice; which of them no limit holds for |
 | ``registry`` | the user's slices: list, find, resize, remove |
+| ``summary`` | what a slice has used, and the slices that have ended |
 | ``current`` | limits and usage of this process |
 | ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
 | ``foreground``, ``group_signals`` | running a program with the terminal and its signals |
@@ -27,7 +28,6 @@ from hami_py.slices.foreground import die_of, end_like, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.measured_cards import as_measured
-from hami_py.slices.measuring import Measuring
 from hami_py.slices.prepare import (
     Prepared,
     SliceRequest,
@@ -38,15 +38,16 @@ from hami_py.slices.prepare import (
     prepared,
 )
 from hami_py.slices.programs import compose, require_glibc, require_library
+from hami_py.slices.record import read_record
 from hami_py.slices.registry import SHOWN_ID, list_slices, remove, resize_named
 from hami_py.slices.runtime import runtime_directory, usable
 from hami_py.slices.service import Notifications, with_own_pid
+from hami_py.slices.summary import ended, summary_of
 
 __all__ = [
     "SHOWN_ID",
     "BypassWatcher",
     "CoordinatorSupervisor",
-    "Measuring",
     "Notifications",
     "Prepared",
     "Running",
@@ -58,6 +59,7 @@ __all__ = [
     "create",
     "die_of",
     "end_like",
+    "ended",
     "joined",
     "last_error",
     "limits",
@@ -67,6 +69,7 @@ __all__ = [
     "own_slices",
     "plan_new",
     "prepared",
+    "read_record",
     "remove",
     "remove_stale",
     "require_checkable",
@@ -77,6 +80,7 @@ __all__ = [
     "running",
     "runtime_directory",
     "shown",
+    "summary_of",
     "usable",
     "usage",
     "with_own_pid",

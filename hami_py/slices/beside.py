@@ -12,7 +12,6 @@ package changes nothing for slices that exist. If a slice's files vanish, the lo
 kept copy, which ``LD_PRELOAD`` names too, and the copy refuses CUDA.
 """
 
-import hashlib
 import os
 import pwd
 import shutil
@@ -93,8 +92,8 @@ def link_within(directory: Path, layers: Sequence[Path], library: Path) -> Path:
     if list(layers) == (listed(directory) or [directory]):
         return directory / LIBRARY_NAME
     # A program of other slices has joined it.
-    digest = hashlib.sha256("\n".join(map(str, layers)).encode(errors="surrogateescape"))
-    within = directory / f"{WITHIN}{digest.hexdigest()[:_DIGITS]}"
+    digest = _digest("\n".join(map(str, layers)).encode(errors="surrogateescape"))
+    within = directory / f"{WITHIN}{digest}"
     if not within.exists():
         aside = Path(tempfile.mkdtemp(prefix=f"{WITHIN}new-", dir=directory))
         (aside / LIBRARY_NAME).symlink_to((directory / LIBRARY_NAME).resolve())
@@ -136,8 +135,7 @@ def _copy(library: Path, place: Path) -> Path:
     Raises:
         OSError: there cannot be one, or another user could replace it.
     """
-    digest = hashlib.sha256(library.read_bytes()).hexdigest()[:_DIGITS]
-    directory = place / "library" / digest
+    directory = place / "library" / _digest(library.read_bytes())
     copy = directory / LIBRARY_NAME
     if not copy.exists():
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -199,3 +197,10 @@ def _is_slice(directory: Path) -> bool:
 def without_slice(base: Mapping[str, str]) -> dict[str, str]:
     """An environment without the slice that it names."""
     return {name: value for name, value in base.items() if name not in {LD_PRELOAD, HAMI_SLICE}}
+
+
+def _digest(data: bytes) -> str:
+    # OpenSSL takes longer to load than the rest of this package, and `import hami_py` needs none.
+    import hashlib  # noqa: PLC0415
+
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]

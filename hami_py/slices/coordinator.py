@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py import coordinator
-from hami_py._native import LimitsPage
+from hami_py._native import VERSION, LimitsPage
 from hami_py.config import LIMITS, Settings
 from hami_py.coordinator import LOCK, LOG
 from hami_py.errors import DamagedFile, StateError
 from hami_py.slices.beside import without_slice
 from hami_py.slices.layers import limit_of
 from hami_py.slices.processes import command_of, interpreter
-from hami_py.version import VERSION
 
 PROGRAM = Path(coordinator.__file__).with_name("__main__.py")
 

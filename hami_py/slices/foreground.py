@@ -13,14 +13,17 @@ be lost there, and SIGTERM would end us. A handler works in every thread.
 As process 1 of a container we inherit the processes whose parents have ended, and wait for them.
 """
 
+import errno
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from hami_py.errors import CannotRun, HamiError
@@ -181,13 +184,33 @@ def _start(
         return os.posix_spawnp(
             command[0], list(command), environment, setsigmask=mask, setsigdef=python_ignores
         )
-    except FileNotFoundError as error:
+    except OSError as error:
+        # As in a shell, which runs a script without a first line for the kernel itself.
+        script = _text_script(command[0], environment) if error.errno == errno.ENOEXEC else None
+        if script is not None:
+            return _start(["/bin/sh", script, *command[1:]], environment, mask)
+        raise _cannot_start(command[0], error) from error
+    except ValueError as error:
+        raise _cannot_start(command[0], error) from error
+
+
+def _text_script(name: str, environment: Mapping[str, str]) -> str | None:
+    """The path of a program that is a text, like a script; None if it is not one."""
+    path = shutil.which(name, path=environment.get("PATH"))
+    with suppress(OSError):
+        start = Path(path or name).read_bytes()[:128]
+        if start and b"\0" not in start:
+            return path or name
+    return None
+
+
+def _cannot_start(name: str, error: OSError | ValueError) -> CannotRun:
+    if isinstance(error, FileNotFoundError):
         fix = "check its name, PATH, and the interpreter in its first line"
-        raise CannotRun(command[0], "program not found", fix, status=127) from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        fix = "check that it is a program and executable (chmod +x)"
-        raise CannotRun(command[0], reason, fix, status=126) from error
+        return CannotRun(name, "program not found", fix, status=127)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    fix = "check that it is a program and executable (chmod +x)"
+    return CannotRun(name, reason, fix, status=126)
 
 
 def _exit_code(program: int, received: set[int]) -> int | None:

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -25,15 +25,18 @@ from hami_py.model import (
     Mode,
     Priority,
     Shares,
+    Sizes,
     SliceProcess,
+    Summary,
     Usage,
     legible,
     parse_arguments,
 )
 from hami_py.slices import coordinator
 from hami_py.slices.layers import Layer, card_usage, combined, read_from_outside, reclaim_dead
-from hami_py.slices.prepare import Opened
+from hami_py.slices.prepare import Opened, open_named
 from hami_py.slices.registry import processes_in, resize
+from hami_py.slices.summary import summary_of
 from hami_py.slices.watch import Watcher
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class Slice:
         self._opened = opened
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._summary: Summary | None = None
 
     # Identity.
 
@@ -87,8 +91,12 @@ class Slice:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "open" if self._opened else "not created yet"
-        shown = self._opened.hold.directory.name if self._opened else self._name
-        return f"<hami slice {shown or ''} ({state})>"
+        names = (self.name, self._opened.hold.directory.name if self._opened else None)
+        return f"<hami slice {' '.join(filter(None, names))} ({state})>"
+
+    def __reduce__(self) -> "tuple[Callable[[str], Slice], tuple[str]]":
+        """Another process opens the same slice, which must exist and be held until then."""
+        return _open_again, (self.id,)
 
     # Holding it.
 
@@ -137,6 +145,8 @@ class Slice:
                 return
             self._closed.set()
             if self._opened:
+                with suppress(StateError):
+                    self._summary = self._summarize(self._opened)
                 self._opened.hold.release()
 
     # Running programs in it.
@@ -292,6 +302,18 @@ class Slice:
         free = gpu.memory_free([limit.uuid for limit in effective])
         return Usage(tuple(card_usage(limit, layers, free.get(limit.uuid)) for limit in effective))
 
+    def summary(self) -> Summary:
+        """What its programs have used since it was created; of a closed slice, until then.
+
+        with hami.slice(gpumem="4GiB", gpucores=30) as s:
+            s.run(["python", "train.py"], check=True)
+        for card in s.summary().cards:
+            print(card.memory_peak, "of", card.memory_limit, card.refusals, "refused")
+        """
+        if self._summary is not None:
+            return self._summary
+        return self._summarize(self._open())
+
     def processes(self) -> tuple[SliceProcess, ...]:
         """Its current processes by pid, including those that have not called CUDA yet."""
         opened = self._open()
@@ -299,7 +321,7 @@ class Slice:
 
     def resize(
         self,
-        gpumem: str | Mapping[str, str] | None = None,
+        gpumem: Sizes | None = None,
         *,
         gpucores: Shares | None = None,
         mode: Mode | None = None,
@@ -374,6 +396,9 @@ class Slice:
             self._opened = self._opener()
             return self._opened, self._opened.notes
 
+    def _summarize(self, opened: Opened) -> Summary:
+        return summary_of(opened.hold.directory, opened.hold.record)
+
     def _layers(self) -> list[Layer]:
         return [read_from_outside(directory) for directory in self._open().slices]
 
@@ -385,3 +410,8 @@ class Slice:
 def _warn(notes: tuple[str, ...], stacklevel: int) -> None:
     for note in notes:
         warnings.warn(note, stacklevel=stacklevel)
+
+
+def _open_again(slice_id: str) -> Slice:
+    opened = open_named(config.read(), slice_id)
+    return Slice(None, lambda: opened, opened)

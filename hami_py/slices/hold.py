@@ -31,6 +31,7 @@ from hami_py.config import ACCOUNT, CHOSEN, GRANTS, LIMITS, PACKAGED_LIBRARY
 from hami_py.errors import DamagedFile, InvalidValue, StateError
 from hami_py.model import CardLimit, gang_of_user
 from hami_py.model.cards import UNKNOWN, DriverMemory
+from hami_py.slices import summary
 from hami_py.slices.beside import WITHIN, link
 from hami_py.slices.processes import (
     Environments,
@@ -75,7 +76,7 @@ class Hold:
             if self.directory.exists():
                 with locked(slices):
                     if is_abandoned(self.directory, read_environments(self.record.boot_time)):
-                        remove_files(self.directory)
+                        end(self.directory, self.record)
 
     def abandon(self) -> None:
         """Release and remove a slice in which no program was started."""
@@ -224,6 +225,12 @@ def oldest(directories: Iterable[Path]) -> float:
     return min((record.boot_time if record else 0.0 for record in records), default=0.0)
 
 
+def end(directory: Path, record: Record | None) -> None:
+    """Remove a slice, and keep its summary. The caller has the lock of the directory of slices."""
+    summary.keep(directory, record)
+    remove_files(directory)
+
+
 def remove_files(directory: Path) -> None:
     """Remove a slice's directory; failures are ignored."""
     with suppress(OSError):
@@ -292,7 +299,7 @@ def _remove_abandoned(slices: Path) -> int:
     environments = read_environments(oldest(orphans)) if orphans else Environments()
     abandoned = [directory for directory in orphans if is_abandoned(directory, environments)]
     for directory in abandoned:
-        remove_files(directory)
+        end(directory, read_record(directory))
     return len(abandoned)
 
 

@@ -48,6 +48,7 @@ class Layer:
         throttled_ns: nanoseconds in which launches had to wait, by row, including those of ended
             processes.
         page: the rows as the limits page has them.
+        peak: the most of ``used`` since the slice was created, by row.
     """
 
     rows: tuple[CardLimit, ...]
@@ -58,6 +59,7 @@ class Layer:
     engine_ns: list[int]
     throttled_ns: list[int]
     page: tuple[LimitRow, ...]
+    peak: Sequence[int] = ()
 
     def index(self, uuid: str) -> int | None:
         """The row of a card, if this layer has the card."""
@@ -115,7 +117,8 @@ def _read(directory: Path, fix: str) -> Layer:
         raise StateError(f"slice {directory}", why, fix) from error
     times = (seen.used_ns, seen.throttled_ns)
     held = (seen.memory_used, seen.measured_memory)
-    return Layer(rows, *held, seen.processes, seen.refusals, *times, page_rows)
+    peak = seen.memory_peak
+    return Layer(rows, *held, seen.processes, seen.refusals, *times, page_rows, peak)
 
 
 def combined(

@@ -12,7 +12,6 @@ from dataclasses import replace
 from hami_py import gpu
 from hami_py.config import Settings
 from hami_py.errors import HamiError
-from hami_py.gpu.measured_memory import MeasuredMemory
 from hami_py.model import Card
 from hami_py.slices.runtime import runtime_directory, try_lock
 
@@ -28,6 +27,9 @@ def as_measured(cards: Sequence[Card], settings: Settings, *, measures: bool) ->
     results = {}
     if not measures and not settings.runtime_directory.exists():
         return list(cards)
+    # Imported here, because it imports NVML's bindings (see hami_py.gpu).
+    from hami_py.gpu.measured_memory import MeasuredMemory  # noqa: PLC0415
+
     with suppress(HamiError, OSError):
         directory = runtime_directory(settings.runtime_directory)
         models = {card.uuid: card.name for card in cards}

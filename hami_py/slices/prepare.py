@@ -8,7 +8,7 @@ from pathlib import Path
 from hami_py._native import HamiLimit, HamiVariables, parse_memory
 from hami_py.config import CONTEXT_MEMORY, GRANULE, LIBRARY_NAME, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legible, plan
+from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legible, plan, too_low
 from hami_py.slices import coordinator
 from hami_py.slices.beside import directories, keep, link_within, own_slices
 from hami_py.slices.current import cards, shown
@@ -129,7 +129,10 @@ def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) 
     figures = {card.uuid: card.driver_memory for card in _with_driver_memory(ours, settings)}
     planned = replace(planned, driver_memory=figures)
     limits = _with_variables(planned.limits, request, _variables(settings))
-    return replace(planned, limits=limits, notes=(*planned.notes, *ineffective(limits, request)))
+    contexts = [figures[row.uuid].context or 0 for row in limits]
+    unusable = too_low(limits, contexts, "the driver takes for a context", ours)
+    notes = (*planned.notes, *unusable, *ineffective(limits, request))
+    return replace(planned, limits=limits, notes=notes)
 
 
 def _with_driver_memory(found: Sequence[Card], settings: Settings) -> list[Card]:

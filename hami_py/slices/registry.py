@@ -4,14 +4,14 @@ The runtime directory is the register of slices. It belongs to the user and no o
 it, so its slices are those that the user may see and change, root included.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py import gpu
-from hami_py._native import LimitsPage, ProcessUse, same_card
-from hami_py.config import LIMITS, Settings
+from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
+from hami_py.config import ACCOUNT, LIMITS, Settings
 from hami_py.errors import (
     DamagedFile,
     HamiError,
@@ -22,6 +22,7 @@ from hami_py.errors import (
 )
 from hami_py.model import (
     Card,
+    CardLimit,
     LimitRequest,
     SliceCard,
     SliceInfo,
@@ -30,6 +31,7 @@ from hami_py.model import (
     SliceState,
     legible,
     resized,
+    too_low,
 )
 from hami_py.slices import bypass, coordinator, hold
 from hami_py.slices.beside import directories
@@ -98,7 +100,11 @@ def hold_named(settings: Settings, name: str) -> Hold:
         StateError: it is damaged.
     """
     with _register(settings) as slices:
-        return hold.hold(_find(slices, name))
+        directory = _find(slices, name)
+        # The next new slice removes it, and `hami ps` does not show it.
+        if hold.is_abandoned(directory, read_environments(hold.oldest([directory]))):
+            raise _unknown(name)
+        return hold.hold(directory)
 
 
 def processes_in(directory: Path, library: Path) -> tuple[SliceProcess, ...]:
@@ -130,7 +136,7 @@ def remove(settings: Settings, name: str) -> None:
         if entry.held or entry.in_use:
             holders = lock_holders(directory / RECORD)
             raise SliceInUse(f"slice {legible(name)}", entry.inside | holders)
-        hold.remove_files(directory)
+        hold.end(directory, entry.record)
         if directory.exists():
             fix = f"check its contents, then run `rm -r {directory}`"
             raise StateError(f"slice {legible(name)}", "a file in it cannot be removed", fix)
@@ -156,14 +162,27 @@ def resize(settings: Settings, directory: Path, request: LimitRequest) -> tuple[
             page = LimitsPage.open(directory / LIMITS)
             rows = tuple(map(limit_of, page.rows()))
             whole = not directories(settings)
-            new_rows, notes = resized(gpu.cards(), rows, request, whole=whole)
+            cards = gpu.cards()
+            new_rows, notes = resized(cards, rows, request, whole=whole)
             changed = [row for row in new_rows if row not in rows]
             page.set_memory_limits({row.uuid: row.memory for row in changed})
             page.set_regimes({row.uuid: (row.share, row.mode, row.priority) for row in changed})
+            if request.memory is not None:
+                notes += _too_low(directory, new_rows, page.rows(), cards)
         except DamagedFile as error:
             fix = f"remove it with `hami rm {directory.name}`, and create another"
             raise StateError(f"slice {directory.name}", error.why, fix) from error
     return (*notes, *coordinator.ensure(settings, directory))
+
+
+def _too_low(
+    directory: Path, rows: Sequence[CardLimit], page: Sequence[LimitRow], cards: Sequence[Card]
+) -> tuple[str, ...]:
+    used = Account.open(directory / ACCOUNT).snapshot().memory_used[: len(rows)]
+    contexts = [row.context_memory or 0 for row in page]
+    return too_low(rows, used, "is in use", cards) or too_low(
+        rows, contexts, "the driver takes for a context", cards
+    )
 
 
 def resize_named(settings: Settings, name: str, request: LimitRequest) -> tuple[str, ...]:
@@ -205,8 +224,12 @@ def _find(slices: Path, name: str) -> Path:
         raise UnknownSlice(
             f"slice {legible(name)}", f"several ids start with it: {ids}", "write more of the id"
         )
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> UnknownSlice:
     fix = "`hami ps` lists your slices"
-    raise UnknownSlice(f"slice {legible(name)}", "you have no slice with this name or id", fix)
+    return UnknownSlice(f"slice {legible(name)}", "you have no slice with this name or id", fix)
 
 
 def _entry(directory: Path, environments: Environments) -> _Entry:

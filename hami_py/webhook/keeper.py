@@ -257,7 +257,7 @@ class Keeper:
                     continue
                 return wanted
         except NotFound as error:
-            fix = "create it: kubectl apply -k deploy/"
+            fix = "create it: helm upgrade, or kubectl apply -k deploy/"
             raise NotFound(what, "it does not exist", fix, error.status) from error
         raise Conflict(what, _CONTENDED, "find out which client does")
 

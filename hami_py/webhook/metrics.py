@@ -32,7 +32,8 @@ class _Counts(Collector):
     def collect(self) -> Iterator[Metric]:
         reviews = CounterMetricFamily(
             "hami_webhook_reviews",
-            "Findings in reviewed pods, by action; 'allow' counts pods.",
+            "Findings in pods. The action allow counts pods, every other one counts findings; a "
+            "pod may have several, and is checked by mutate and by validate.",
             labels=("verb", "action", "rule"),
         )
         for labels, count in sorted(self._reviewer.counts().items()):
@@ -40,16 +41,17 @@ class _Counts(Collector):
         yield reviews
         yield GaugeMetricFamily(
             "hami_webhook_certificate_expiry_timestamp_seconds",
-            "When the listener's certificate expires.",
+            "When the current certificate expires.",
             value=self._keeper.expires_at,
         )
         yield CounterMetricFamily(
             "hami_webhook_certificate_failures",
-            "Checks of the certificates that failed.",
+            "Failed checks of the certificates. There is one every 10 s, or every 2 s while "
+            "there is no certificate.",
             value=self._keeper.failures,
         )
         yield CounterMetricFamily(
             "hami_webhook_incomplete_bodies",
-            "Reviews refused before they were complete, because too many arrived at once.",
+            "Reviews that were refused unread, because too many arrived at once.",
             value=self._bodies.dropped,
         )

@@ -155,7 +155,7 @@ class Reviewer:
 
 
 def _pod(review: Review, operation: str, sub_resource: str = "") -> objects.Pod | None:
-    """The pod, if the review is about this operation on one."""
+    """The reviewed pod; None if the review is about another operation, or not about a pod."""
     request = review.request
     pod = request.object
     if (request.operation, request.sub_resource) != (operation, sub_resource):

@@ -61,6 +61,8 @@ pub struct AccountSnapshot {
     /// The bytes of `memory_used`, by row, that the driver was measured to hold for the processes
     /// beyond what they are charged, such as for modules.
     measured_memory: Vec<u64>,
+    /// The most bytes that were in use, by row.
+    memory_peak: Vec<u64>,
     /// The number of refused allocations, by row, including processes that have exited.
     refusals: Vec<u64>,
     /// Engine time in nanoseconds, by row, including processes that have exited.
@@ -110,6 +112,7 @@ impl Account {
             processes: processes.collect::<PyResult<_>>()?,
             memory_used: read.used.to_vec(),
             measured_memory: read.measured.to_vec(),
+            memory_peak: read.peak.to_vec(),
             refusals: read.refusals.to_vec(),
             used_ns: read.used_ns.to_vec(),
             throttled_ns: read.throttled_ns.to_vec(),

@@ -34,9 +34,9 @@ impl Allocator {
     }
 
     /// The usage part by part; other calls get their turn in between.
-    fn parts(&self) -> impl Iterator<Item = Vec<NodeUsage>> {
+    fn parts(&self, with_pods: bool) -> impl Iterator<Item = Vec<NodeUsage>> {
         let engine = || self.engine.lock().expect("no earlier call has panicked");
-        (0..).map_while(move |part| engine().usage_part(part))
+        (0..).map_while(move |part| engine().usage_part(part, with_pods))
     }
 }
 
@@ -290,14 +290,24 @@ impl Allocator {
         json(py, &self.with(py, |engine| engine.usage()))
     }
 
+    /// What each namespace uses of its quotas.
+    fn namespaces<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        json(py, &self.with(py, |engine| engine.namespaces()))
+    }
+
     /// The allocated parts of each node's cards, in Prometheus' text format.
     fn node_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &py.detach(|| metrics::nodes(self.parts())))
+        PyBytes::new(py, &py.detach(|| metrics::nodes(self.parts(false))))
     }
 
     /// The allocated part of each card, in Prometheus' text format.
     fn card_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &py.detach(|| metrics::cards(self.parts())))
+        PyBytes::new(py, &py.detach(|| metrics::cards(self.parts(false))))
+    }
+
+    /// The allocated part of each card, and of each pod on it, under HAMi's names.
+    fn hami_metrics<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| metrics::hami(self.parts(true))))
     }
 }
 

@@ -75,6 +75,10 @@ mod _native {
     #[pymodule_export]
     const MAX_CARDS: usize = hami_limits::page::MAX_ROWS;
 
+    /// The version of the package, which is that of the workspace in Cargo.toml.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
     /// The formats of a slice's files that this version reads and writes: the previous one, and its
     /// own.
     #[pymodule_export]

@@ -1,14 +1,21 @@
 """`make bench` and `make bench-*`: the numbers of docs/results, measured again.
 
-python -m bench [calls] [share] [scheduler] [node]         all, or only these
+python -m bench [calls] [share] [start] [overview] [scheduler] [node]         all, or only these
 """
 
 import argparse
 import sys
 
-from bench import calls, node, scheduler, share
+from bench import calls, node, overview, scheduler, share, start
 
-SUITES = {"calls": calls.main, "share": share.main, "scheduler": scheduler.main, "node": node.main}
+SUITES = {
+    "calls": calls.main,
+    "share": share.main,
+    "start": start.main,
+    "overview": overview.main,
+    "scheduler": scheduler.main,
+    "node": node.main,
+}
 
 
 def main() -> int:

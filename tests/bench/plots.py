@@ -85,6 +85,59 @@ def in_company(
     _save(figure, target)
 
 
+#: The programs with pauses that are drawn, with the figure of each.
+_WITH_PAUSES = {
+    "server-10x1ms": ("p95", "a server's answers, 95th percentile"),
+    "decode-30x50us+1ms": ("p50", "a decode's steps, median"),
+}
+
+#: How the card is shared, with the words of the picture.
+_WAYS = {
+    "bare": "without hami-py",
+    "50+50-soft": "soft shares of 50 % and 50 %",
+    "50+50-hard": "hard shares of 50 % and 50 %",
+}
+
+_TRAINERS = {"500us": "0.5 ms", "5ms": "5 ms", "20ms": "20 ms"}
+
+
+def beside_a_trainer(rows: Sequence[Row], target: Path) -> None:
+    """How long programs with pauses take beside a trainer, by its kernels and the way of sharing.
+
+    A bar that was not measured is missing; the dotted line is the program alone.
+    """
+    values = {row.name: row.value for row in rows}
+    figure = Figure(figsize=(7.2, 2.6), layout="constrained")
+    for axes, (program, (kind, title)) in zip(
+        figure.subplots(1, len(_WITH_PAUSES)), _WITH_PAUSES.items(), strict=True
+    ):
+        for number, (way, words) in enumerate(_WAYS.items()):
+            for place, kernels in enumerate(_TRAINERS):
+                value = values.get(f"{kind}/{program}+async-{kernels}/2/{way}")
+                if value is None:
+                    continue
+                at = place + (number - 1) * 0.28
+                axes.bar(at, value, 0.26, color=f"C{number}", label=words if not place else None)
+                axes.text(at, value, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5)
+        alone = values[f"{kind}/{program}/1/bare"]
+        axes.axhline(alone, color="black", linewidth=0.8, linestyle=":", label="alone")
+        axes.set_xticks(range(len(_TRAINERS)), list(_TRAINERS.values()))
+        axes.set(title=title, xlabel="kernels of the trainer", ylabel="ms")
+    handles = {}
+    for axes in figure.axes:
+        for handle, words in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(words, handle)
+    ordered = [words for words in (*_WAYS.values(), "alone") if words in handles]
+    figure.legend(
+        [handles[words] for words in ordered],
+        ordered,
+        loc="outside lower center",
+        ncols=len(ordered),
+        frameon=False,
+    )
+    _save(figure, target)
+
+
 def _grid(count: int) -> tuple[Figure, list[Axes]]:
     columns = min(4, count)
     lines = -(-count // columns)

@@ -9,6 +9,7 @@ import http.server
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,6 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 from bench.scheduler_state import Size, fill, node
 
 PAGE = 500
+
+#: Where an agent has several figures, they follow each other at multiples of so many seconds.
+CHANGES_S = 4
 
 #: The pages of each list, by path.
 Pages = dict[str, list[bytes]]
@@ -65,10 +69,19 @@ def serve(port: int, pages: Pages) -> None:
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for_ever.wait()
-            body = pages[asked.path][int(query.get("continue", ["0"])[0])]
+            bodies = pages[asked.path]
+            if asked.path.endswith("/proxy/figures"):
+                at = int(time.time() / CHANGES_S) % len(bodies)
+            else:
+                at = int(query.get("continue", ["0"])[0])
+            body = bodies[at]
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, *unused: object) -> None:
             pass

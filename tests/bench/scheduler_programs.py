@@ -109,6 +109,13 @@ def canned(size: Size, folder: Path) -> Iterator[Path]:
     """The kubeconfig of an API server that has the answers of such a cluster ready."""
     (port,) = free_ports(1)
     command = python("-m", "bench.scheduler_canned", port, size.nodes, size.pods)
+    server = Server(command, folder / "canned.log", lambda: accepts(port), env=_paths())
+    with running(server):
+        yield kubeconfig_of(port, folder)
+
+
+def kubeconfig_of(port: int, folder: Path) -> Path:
+    """A new kubeconfig, of an API server without TLS on this machine."""
     kubeconfig = folder / "canned.kubeconfig"
     kubeconfig.write_text(
         json.dumps(
@@ -122,9 +129,7 @@ def canned(size: Size, folder: Path) -> Iterator[Path]:
             }
         )
     )
-    server = Server(command, folder / "canned.log", lambda: accepts(port), env=_paths())
-    with running(server):
-        yield kubeconfig
+    return kubeconfig
 
 
 @contextlib.contextmanager

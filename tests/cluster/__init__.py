@@ -4,7 +4,7 @@
 |---|---|
 | clusters | `control_plane`, `pool` of them; `node`, `node_gpu`; `whole`; fixtures: `conftest` |
 | what clusters consist of | `binaries`, `servers`, `server_flags`, `certificates`, `images`, |
-| | `image_*`, `node_init`, `nvidia_runtime`, `leftovers` |
+| | `image_*`, `node_init`, `toolkit`, `leftovers` |
 | our programs in them | `deployed`, `extended`, `webhooks`, `interfaces` |
 | pods | `objects`, `gpu_pods`, `placing`, `limited_pods`, `crowd`, `load`, `attacks` |
 | requests | `api`, `kubectl`, `waiting` |

@@ -32,11 +32,17 @@ DEADLINE = 60 * 60.0
 
 @dataclass(frozen=True)
 class Program:
-    """One Go program: its name, the module of ours that locks it, its package."""
+    """One Go program: its name, the module of ours that locks it, its package.
+
+    ``cgo``: it calls C, so it is built with gcc and linked with this machine's glibc.
+    ``tags``: Go's build tags of its own.
+    """
 
     name: str
     module: str
     package: str
+    cgo: bool = False
+    tags: tuple[str, ...] = ()
 
 
 def _kubernetes(name: str) -> Program:
@@ -45,6 +51,17 @@ def _kubernetes(name: str) -> Program:
 
 def _containerd(name: str) -> Program:
     return Program(name, "containerd", f"github.com/containerd/containerd/v2/cmd/{name}")
+
+
+def _toolkit(name: str) -> Program:
+    package = f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}"
+    return Program(name, "toolkit", package, cgo=True)
+
+
+def _prometheus(name: str) -> Program:
+    # Without the clients of all clouds: https://github.com/prometheus/prometheus#building-from-source
+    tags = ("remove_all_sd", "enable_kubernetes_sd")
+    return Program(name, "prometheus", f"github.com/prometheus/prometheus/cmd/{name}", tags=tags)
 
 
 GROUPS: dict[str, tuple[Program, ...]] = {
@@ -63,6 +80,10 @@ GROUPS: dict[str, tuple[Program, ...]] = {
         _containerd("containerd-shim-runc-v2"),
         _containerd("ctr"),
     ),
+    "prometheus": tuple(map(_prometheus, ("prometheus", "promtool"))),
+    "toolkit": tuple(map(_toolkit, ("nvidia-ctk", "nvidia-container-runtime", "nvidia-cdi-hook"))),
+    # Those of "control-plane", "controllers" and "kubectl", and the kubelet: to travel.
+    "together": (Program("kubernetes", "kubernetes", "./together"),),
 }
 
 
@@ -85,12 +106,27 @@ def cache() -> Path:
 
 def folder(group: str) -> Path:
     """Where the programs of this group are, or will be; named by sources and commands."""
+    if group in _elsewhere:
+        return _elsewhere[group]
     programs = GROUPS[group]
     digest = hashlib.sha256(repr([_command(program) for program in programs]).encode())
     for module in sorted({program.module for program in programs}):
         for name in ("go.mod", "go.sum"):
             digest.update((TOOLS / module / name).read_bytes())
+    for program in programs:
+        if program.package.startswith("./"):
+            source = TOOLS / program.module / program.package / "main.go"
+            digest.update(source.read_bytes())
     return cache() / f"{group}-{digest.hexdigest()[:16]}"
+
+
+#: Folders of groups that were built on another machine.
+_elsewhere: dict[str, Path] = {}
+
+
+def use(folder: Path) -> None:
+    """Use the programs of this folder, whatever group they are of."""
+    _elsewhere.update(dict.fromkeys(GROUPS, folder))
 
 
 def ensure(group: str) -> Path:
@@ -129,7 +165,7 @@ def _build_group(group: str, target: Path) -> None:
         building.rename(target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    if all(folder(other).is_dir() for other in GROUPS):
+    if all(folder(other).is_dir() for other in GROUPS if other != "together"):
         # Gigabytes that only another version's build would read.
         shutil.rmtree(_go_cache(), ignore_errors=True)
 
@@ -139,7 +175,8 @@ def _go_cache() -> Path:
 
 
 def _build(program: Program, output: Path, deadline: float) -> None:
-    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOCACHE": str(_go_cache())}
+    cgo = str(int(program.cgo))
+    env = {**os.environ, "CGO_ENABLED": cgo, "GOFLAGS": "", "GOCACHE": str(_go_cache())}
     with subprocess.Popen(
         ["nice", "-n", "19", *_command(program), "-p", "2", "-o", str(output), program.package],
         cwd=TOOLS / program.module,
@@ -186,13 +223,18 @@ def _copy_protos(folder: Path) -> None:
 
 def _command(program: Program) -> list[str]:
     """The inputs of the build besides the sources."""
-    command = ["go", "build", "-trimpath", "-mod=readonly", "-tags", "grpcnotrace"]
-    return [*command, "-ldflags", " ".join(["-s", "-w", *_stamps(program)])]
+    tags = ",".join(("grpcnotrace", *program.tags))
+    command = ["go", "build", "-trimpath", "-mod=readonly", "-tags", tags]
+    # The driver's functions are found when they are called: not all are in every driver.
+    lazy = ["-extldflags=-Wl,-z,lazy"] if program.cgo else []
+    return [*command, "-ldflags", " ".join(["-s", "-w", *lazy, *_stamps(program)])]
 
 
 def _stamps(program: Program) -> list[str]:
     """The flags that set the release in /version and in a node's kubeletVersion."""
-    if not program.package.startswith("k8s.io/"):
+    if program.module == "toolkit":
+        return [f"-X {_TOOLKIT_VERSION}={_locked('toolkit', _TOOLKIT)}"]
+    if not program.package.startswith(("k8s.io/", "./")):
         return []
     version = kubernetes_version()
     major, minor, _ = version.split(".")
@@ -210,9 +252,18 @@ def _stamps(program: Program) -> list[str]:
 
 def kubernetes_version() -> str:
     """The locked version, such as ``1.36.3``."""
-    text = (TOOLS / "kubernetes" / "go.mod").read_text()
-    found = re.search(r"^\s*k8s\.io/kubernetes v(\S+)", text, re.MULTILINE)
-    assert found is not None, "tools/kubernetes/go.mod does not name k8s.io/kubernetes"
+    return _locked("kubernetes", "k8s.io/kubernetes")
+
+
+_TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
+_TOOLKIT_VERSION = f"{_TOOLKIT}/internal/info.version"
+
+
+def _locked(module: str, required: str) -> str:
+    """The version of a module that this module of ours requires."""
+    text = (TOOLS / module / "go.mod").read_text()
+    found = re.search(rf"^(?:require)?\s*{re.escape(required)} v(\S+)", text, re.MULTILINE)
+    assert found is not None, f"tools/{module}/go.mod does not name {required}"
     return found.group(1)
 
 

@@ -63,7 +63,7 @@ class Watch:
             held = card_owners.held(self._cluster.gpu)
             allocated = card_owners.ledger(self._cluster.node)
         except (OSError, AssertionError):
-            if self._cluster.node.is_running and self._cluster.gpu.server.is_running:
+            if self._cluster.node.is_running and self._cluster.gpu.is_running:
                 raise
             return
         self._allocated |= allocated

@@ -56,6 +56,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if os.geteuid() == 0 and any(
             "whole_cluster" in getattr(item, "fixturenames", ()) for item in session.items
         ):
+            binaries.ensure("toolkit")
             images.whole()
     except binaries.CannotBuild as error:
         pytest.exit(str(error), returncode=1)
@@ -65,7 +66,8 @@ def _groups(item: pytest.Item) -> set[str]:
     if "programs" not in getattr(item, "fixturenames", ()):
         return set()
     # Only root can start a node, so only root builds its programs.
-    return {*_named(item), "control-plane"} - (set() if os.geteuid() == 0 else {"node"})
+    of_nodes = set() if os.geteuid() == 0 else {"node", "toolkit"}
+    return {*_named(item), "control-plane"} - of_nodes
 
 
 def _named(item: pytest.Item) -> set[str]:

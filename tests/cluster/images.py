@@ -15,13 +15,14 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from cluster import binaries, image_layers
 from cluster.binaries import CannotBuild
 from cluster.image_layers import Layer
+from hami_py._native import VERSION
 from support import artifacts
 from support.artifacts import ROOT
 from support.programs import SHARED, Programs
@@ -33,10 +34,15 @@ BUSYBOX = "docker.io/hami-py/busybox:test"
 #: those of tests/cluster, compiled.
 CLIENT = "docker.io/hami-py/cuda-python:test"
 
+#: Images as CLIENT, each with a variable by which NVIDIA's runtime adds all cards: as NVIDIA's CUDA
+#: images, and as older ones, which name no device.
+VISIBLE, LEGACY = "docker.io/hami-py/visible:test", "docker.io/hami-py/legacy:test"
+_VARIABLES = {VISIBLE: "NVIDIA_VISIBLE_DEVICES=all", LEGACY: "CUDA_VERSION=9.0"}
+
 #: The programs that CLIENT needs from the lock's group ``clients``.
 _CLIENT_PACKAGES = ("cuda-bindings", "cuda-pathfinder")
 
-_DOCKERFILE = (ROOT / "deploy" / "image" / "Dockerfile").read_text()
+_DOCKERFILE = ROOT / "deploy" / "image" / "Dockerfile"
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,10 @@ def busybox() -> Image:
 
 
 def whole() -> list[Image]:
-    """The images that deploy/ names, built as deploy/image says, and CLIENT."""
+    """The images that deploy/ names, built as deploy/image says, CLIENT, VISIBLE and LEGACY."""
     base = image_layers.debian()
-    return [_hami(base), _kube_scheduler(), _client(base)]
+    client = _client(base)
+    return [hami(base), kube_scheduler(), client, *(_with(client, name) for name in _VARIABLES)]
 
 
 def write(images: Sequence[Image], stream: IO[bytes]) -> None:
@@ -102,23 +109,22 @@ def configuration(image: Image) -> dict[str, Any]:
     }
 
 
-def _hami(base: Layer) -> Image:
+def hami(base: Layer) -> Image:
     """As deploy/image/Dockerfile makes it, from the wheel of `make wheel`."""
-    (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
-    wheels = sorted((ROOT / "dist").glob(f"hami_py-{version}-*.whl"), key=_changed)
+    wheels = sorted((ROOT / "dist").glob(f"hami_py-{VERSION}-*.whl"), key=_changed)
     if not wheels:
-        raise CannotBuild(f"missing: dist/hami_py-{version}-*.whl; build it with: make wheel")
+        raise CannotBuild(f"missing: dist/hami_py-{VERSION}-*.whl; build it with: make wheel")
     _compare(wheels[-1])
     place = f"opt/hami/lib/{image_layers.python(base)}/site-packages"
-    locked = _locked("--no-default-groups", "--extra", "kubernetes")
+    wanted = locked("--no-default-groups", "--extra", "kubernetes")
     hashed = ("--require-hashes", "--requirement", "-")
     exact = ("--no-deps", "--no-index", wheels[-1])
     return Image(
-        f"docker.io/library/hami-py:{version}",
+        f"docker.io/library/hami-py:{VERSION}",
         [
             base,
             image_layers.files("hami-environment", [_instruction("USER")], _environment),
-            image_layers.packages("hami-packages", base, place, *hashed, requirements=locked),
+            image_layers.packages("hami-packages", base, place, *hashed, requirements=wanted),
             image_layers.packages("hami", base, place, *exact, recipe=[_digest(wheels[-1])]),
         ],
         {
@@ -131,7 +137,8 @@ def _hami(base: Layer) -> Image:
 
 def _instruction(name: str) -> str:
     """The value of this instruction in the last stage of our Dockerfile."""
-    stage = _DOCKERFILE[_DOCKERFILE.rindex("\nFROM ") :]
+    text = _DOCKERFILE.read_text()
+    stage = text[text.rindex("\nFROM ") :]
     (value,) = re.findall(rf"^{name} (.*)$", stage, re.MULTILINE)
     return str(value)
 
@@ -165,7 +172,7 @@ def _environment(layer: Path) -> None:
         (layer / "etc" / file).write_text(text)
 
 
-def _kube_scheduler() -> Image:
+def kube_scheduler() -> Image:
     """The program that `binaries` built, under the name of its release."""
     program = binaries.folder("control-plane") / "kube-scheduler"
 
@@ -184,7 +191,7 @@ def _kube_scheduler() -> Image:
 
 def _client(base: Layer) -> Image:
     place = f"usr/local/lib/{image_layers.python(base)}/dist-packages"
-    locked = _locked("--only-group", "clients", only=_CLIENT_PACKAGES)
+    wanted = locked("--only-group", "clients", only=_CLIENT_PACKAGES)
     hashed = ("--require-hashes", "--requirement", "-")
     programs = sorted((ROOT / "tests" / "clients" / "programs").glob("*.py"))
     compiled = sorted((ROOT / "tests" / "cluster" / "programs").glob("*.c"))
@@ -203,14 +210,19 @@ def _client(base: Layer) -> Image:
         CLIENT,
         [
             base,
-            image_layers.packages("cuda-bindings", base, place, *hashed, requirements=locked),
+            image_layers.packages("cuda-bindings", base, place, *hashed, requirements=wanted),
             image_layers.files("programs", [[each.name, _digest(each)] for each in sources], fill),
         ],
         {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": ["sleep", "infinity"]},
     )
 
 
-def _locked(*arguments: str, only: Sequence[str] = ()) -> str:
+def _with(image: Image, name: str) -> Image:
+    env = [*image.config["Env"], _VARIABLES[name]]
+    return replace(image, name=name, config={**image.config, "Env": env})
+
+
+def locked(*arguments: str, only: Sequence[str] = ()) -> str:
     """Requirements of uv.lock with their hashes; of some packages, if they are named."""
     shape = ("--no-emit-project", "--no-header", "--no-annotate")
     text = image_layers.run(image_layers.uv(), "export", "--quiet", "--frozen", *arguments, *shape)

@@ -1,4 +1,5 @@
-"""Renders what is derived from deploy/chart: the manifests for kustomize, and the table of values.
+"""Renders what is derived: the chart's version, from the chart the manifests for kustomize and the
+table of values, the page of metrics and rules, and the dashboards.
 
     PYTHONPATH=tests python -m cluster.manifests            # writes them (`make manifests`)
     PYTHONPATH=tests python -m cluster.manifests --check    # fails if they differ (`make lint`)
@@ -15,10 +16,15 @@ import yaml
 
 from cluster import binaries
 from cluster.binaries import CannotBuild
-from cluster.charts import template
+from cluster.charts import CHART, template
 from cluster.deployed import DEPLOY
+from cluster.monitoring import grafana, reference
 from cluster.value_table import page
+from hami_py._native import VERSION
 from support.artifacts import ROOT
+
+#: Helm installs from a checkout, too, so that the version stands there.
+_CHART = CHART / "Chart.yaml"
 
 _NOTE = "# Made from deploy/chart by `make manifests`.\n"
 
@@ -29,12 +35,20 @@ _CONFIGURATIONS = {"settings.yaml": "", "scheduler/configuration.yaml": "schedul
 _CHECKSUM = re.compile(r"^ +annotations:\n +checksum/settings: .*\n", re.MULTILINE)
 
 
-_PAGE = ROOT / "docs" / "chart-values.md"
+_PAGES = {ROOT / "docs" / "chart-values.md": page, ROOT / "docs" / "metrics.md": reference.page}
 
 
 def wanted() -> dict[Path, str]:
     """The files as they have to be."""
-    return {**{DEPLOY / path: text for path, text in _manifests().items()}, _PAGE: page()}
+    made = {DEPLOY / path: text for path, text in _manifests().items()}
+    made |= {_CHART: _chart()}
+    return made | grafana.files() | {path: page() for path, page in _PAGES.items()}
+
+
+def _chart() -> str:
+    """It, with the version of Cargo.toml."""
+    lines = re.compile(r"^((?:appVersion|version): ).*$", re.MULTILINE)
+    return lines.sub(rf"\g<1>{VERSION}", _CHART.read_text())
 
 
 def _manifests() -> dict[str, str]:
@@ -64,7 +78,8 @@ def _found() -> dict[Path, str]:
     """The files that are there, also those whose template is no more."""
     texts = {path: path.read_text() for path in DEPLOY.rglob("*.yaml")}
     made = {path: text for path, text in texts.items() if text.startswith(_NOTE)}
-    return made | ({_PAGE: _PAGE.read_text()} if _PAGE.exists() else {})
+    others = [_CHART, *(path for path in _PAGES if path.exists()), *grafana.FOLDER.glob("*.json")]
+    return made | {path: path.read_text() for path in others}
 
 
 def main(arguments: list[str]) -> int:
@@ -74,15 +89,19 @@ def main(arguments: list[str]) -> int:
     except CannotBuild as error:
         print(error, file=sys.stderr)
         return 1
+    if arguments != ["--check"]:
+        # The templates read it.
+        _CHART.write_text(_chart())
     files, found = wanted(), _found()
     differing = sorted(path for path in {*files, *found} if files.get(path) != found.get(path))
     if arguments == ["--check"]:
         for path in differing:
             name = path.relative_to(ROOT)
-            print(f"{name} differs from deploy/chart; run: make manifests", file=sys.stderr)
+            print(f"{name} differs from what it is made of; run: make manifests", file=sys.stderr)
         return 1 if differing else 0
     for path in differing:
         if path in files:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(files[path])
         else:
             path.unlink()

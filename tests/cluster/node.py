@@ -32,6 +32,9 @@ from cluster.servers import Server, accepts_unix, free_ports
 ADDRESS = f"10.98.{os.getpid() // 250 % 250}.{os.getpid() % 250 + 1}"
 _PODS = ipaddress.IPv4Network((0x0A800000 + os.getpid() % (1 << 15) * 256, 24))
 
+#: The network of the pods of a second node of the same process.
+OTHER_PODS = ipaddress.IPv4Network((0x64400000 + os.getpid() % (1 << 14) * 256, 24))
+
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -39,7 +42,8 @@ class Node:
     """A running node; used in `with`.
 
     ``kubelet_config`` is merged over our KubeletConfiguration. ``images`` are there beside busybox.
-    ``runtime`` is called by containerd instead of runc, with the same arguments.
+    ``runtime`` changes containerd's configuration, a file, for another runtime than runc. ``pods``
+    is the network of its pods.
     Attributes: ``kubelet`` and ``containerd`` (servers, to be stopped and started), ``state`` (the
     kubelet's /var/lib/kubelet), ``cdi`` (the folder that containerd reads CDI specs from; the
     node's pods find it at /run/cdi), ``pod_logs`` (what containers write; it outlives the node),
@@ -55,9 +59,13 @@ class Node:
         *,
         kubelet_config: Mapping[str, Any] | None = None,
         images: Sequence[Image] = (),
-        runtime: Path | None = None,
+        runtime: Callable[[Path], None] | None = None,
+        pods: ipaddress.IPv4Network = _PODS,
     ) -> None:
-        self._images, self._runtime = [busybox(), *images], runtime
+        self._images = [*images]
+        if BUSYBOX not in {image.name for image in images}:
+            self._images.insert(0, busybox())
+        self._runtime, self._pods = runtime, pods
         self._programs, self.cluster, self.name = programs, cluster, name
         logs.mkdir(parents=True, exist_ok=True)
         self.pod_logs = logs / "pods"
@@ -236,11 +244,15 @@ class Node:
 
     def _containerd(self, logs: Path) -> Server:
         path = self.folder / "containerd.toml"
-        path.write_text(_containerd_config(self.folder, self._socket, self.cdi, self._runtime))
+        path.write_text(_containerd_config(self.folder, self._socket, self.cdi, self._programs))
+        if self._runtime is not None:
+            self._runtime(path)
         network = self.folder / "cni"
         network.mkdir()
         reached = [ADDRESS, self.cluster.settings.address]
-        (network / "10-ptp.conflist").write_text(json.dumps(_network(self.folder, reached)))
+        (network / "10-ptp.conflist").write_text(
+            json.dumps(_network(self.folder, self._pods, reached))
+        )
         command = [str(self._programs / "containerd"), "--config", str(path)]
         return self._server(command, logs / "containerd.log", lambda: accepts_unix(self._socket))
 
@@ -311,6 +323,11 @@ def _hierarchies(name: str) -> list[Path]:
 
 
 def _make_cgroups(name: str) -> None:
+    controllers = _CGROUPS / "cgroup.controllers"
+    if controllers.exists():
+        # With cgroup v2, a cgroup has the controllers that its parent has enabled for it.
+        for controller in controllers.read_text().split():
+            (_CGROUPS / "cgroup.subtree_control").write_text(f"+{controller}")
     for cgroup in _hierarchies(name):
         cgroup.mkdir()
         # A v1 cpuset has to be given what its parent has before anybody may enter it.
@@ -325,7 +342,7 @@ def _output(line: str) -> str:
     return text if tag == "P" else f"{text}\n"
 
 
-def _network(folder: Path, reached: Sequence[str]) -> dict[str, Any]:
+def _network(folder: Path, pods: ipaddress.IPv4Network, reached: Sequence[str]) -> dict[str, Any]:
     """Point to point between a pod and the host, with these addresses; nothing else is routed."""
     return {
         "cniVersion": "1.0.0",
@@ -336,7 +353,7 @@ def _network(folder: Path, reached: Sequence[str]) -> dict[str, Any]:
                 "ipam": {
                     "type": "host-local",
                     "dataDir": str(folder / "addresses"),
-                    "ranges": [[{"subnet": str(_PODS)}]],
+                    "ranges": [[{"subnet": str(pods)}]],
                     "routes": [{"dst": f"{address}/32"} for address in reached],
                 },
             }
@@ -344,7 +361,7 @@ def _network(folder: Path, reached: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _containerd_config(folder: Path, socket: Path, cdi: Path, runtime: Path | None) -> str:
+def _containerd_config(folder: Path, socket: Path, cdi: Path, programs: Path) -> str:
     """Version 3 of containerd's configuration, all of it in the node's folder."""
     return f"""
 version = 3
@@ -368,12 +385,12 @@ disabled_plugins = [
   restrict_oom_score_adj = true
   cdi_spec_dirs = ["{cdi}"]
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["/usr/lib/cni", "/opt/cni/bin"]
+    bin_dirs = ["{programs}", "/usr/lib/cni", "/opt/cni/bin"]
     conf_dir = "{folder}/cni"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-      BinaryName = "{runtime or runc()}"
+      BinaryName = "{runc()}"
       SystemdCgroup = false
 [plugins."io.containerd.nri.v1.nri"]
   socket_path = "{folder}/nri.sock"

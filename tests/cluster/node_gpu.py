@@ -1,55 +1,48 @@
 """A node's cards: the stub GPU, which containers get as they get NVIDIA's cards.
 
-The stub's server runs in the node's namespaces, so that its processes have the node's numbers. A
-CDI specification of the kind `nvidia.com/gpu` has the driver's files, and one device for each card,
-named by its UUID, and `all`. A container gets devices by the kubelet's device plugins, or by the
-variable NVIDIA_VISIBLE_DEVICES (UUIDs or "all"), as on a node whose default runtime is NVIDIA's.
+The stub's server runs in the node's namespaces, so that its processes have the node's numbers. The
+stub's libraries are installed below a driver root, with the names of a driver's files, and NVIDIA's
+toolkit (`toolkit`) finds them and the cards there. To its CDI specification we add how a program
+reaches the server. A container gets devices by the kubelet's device plugins, or by the variable
+NVIDIA_VISIBLE_DEVICES (UUIDs or "all"), as on a node whose default runtime is NVIDIA's. In the
+second case containerd does not know the variables that reach the server, so `kubectl exec` starts
+programs without them: there the stub runs in the program itself, with one card.
 """
 
-import json
+import os
 import platform
-import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from cluster.node import Node, runc
+from cluster import toolkit
+from cluster.node import Node
 from cluster.servers import Server, accepts_unix
 from support.artifacts import Artifacts
+from support.running import run
 from support.stub import StubServer
 
-#: The kind of the CDI devices.
-KIND = "nvidia.com/gpu"
+#: Where a driver root has the libraries.
+_LIBRARIES = Path("usr/lib") / f"{platform.machine()}-linux-gnu"
 
-#: Where a container finds the driver's files and the server's socket.
-_LIBRARIES = Path(f"/usr/lib/{platform.machine()}-linux-gnu")
+#: Where a container finds the server's socket.
 _RUN = Path("/run/stub-gpu")
 
-#: In front of runc: `grep` is fast, and few containers have the variable with names of cards.
-_RUNTIME = """#!/bin/sh
-bundle=. create= before=
-for word; do
-    case $before in -b | --bundle) bundle=$word ;; esac
-    [ "$word" = create ] && create=1
-    before=$word
-done
-if [ "$create" ]; then
-    devices=$(grep -o 'NVIDIA_VISIBLE_DEVICES=[^"]*' "$bundle/config.json")
-    # hami's containers have it twice, and the last one counts.
-    case ${{devices##*=}} in
-        '' | void) ;;
-        *) {inject} "$bundle/config.json" || exit ;;
-    esac
-fi
-exec {runc} "$@"
+_VERSION = """
+import ctypes
+nvml, version = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(80)
+assert nvml.nvmlInit_v2() == 0
+assert nvml.nvmlSystemGetDriverVersion(version, 80) == 0
+print(version.value.decode())
 """
 
 
 class NodeGpu(StubServer):
     """The cards of one node, such as "a100,a100"; used in `with`.
 
-    It has the questions and answers of `StubServer`. Attributes: ``runtime`` (the node's container
-    runtime, for `Node`), ``server`` (the stub's). The cards are there after `start`.
+    It has the questions and answers of `StubServer`. Attributes: ``runtime`` (for `Node`),
+    ``servers`` (the stub's), ``driver`` (the driver root). The cards are there after `start`.
     """
 
     def __init__(self, artifacts: Artifacts, folder: Path, cards: str) -> None:
@@ -59,29 +52,42 @@ class NodeGpu(StubServer):
         self._clients.mkdir(parents=True)
         self._socket, self._control = self._clients / "gpu.sock", folder / "control.sock"
         self._node: Node | None = None
-        self.server = self._stub_server(folder / "stub-gpu.log")
-        self._specification = folder / "cdi.json"
-        self.runtime = folder / "runtime"
-        inject = [sys.executable, "-I", "-S", Path(__file__).with_name("nvidia_runtime.py")]
-        script = shlex.join(map(str, [*inject, self._specification]))
-        self.runtime.write_text(_RUNTIME.format(inject=script, runc=shlex.quote(runc())))
-        self.runtime.chmod(0o755)
+        self._stub = self._stub_server(folder / "stub-gpu.log")
+        self.driver = folder / "driver"
+        self.servers = [self._stub]
+        self.runtime = toolkit.make_default
 
     def start(self, node: Node) -> None:
         """Start the server on this node, and publish its cards."""
         self._node = node
-        self.server.start()
+        self._stub.start()
         # Every user of a container may use a card, as NVIDIA's device nodes allow.
         self._socket.chmod(0o666)
-        text = json.dumps(self._cdi())
-        self._specification.write_text(text)
-        (node.cdi / "nvidia.json").write_text(text)
+        if not self.driver.is_dir():
+            self._install()
+        toolkit.configure(node)
+        made = toolkit.generate(node, env={"PATH": os.environ["PATH"], **self.toolkit_env})
+        toolkit.publish(node, self._reaching(made))
+
+    @property
+    def toolkit_env(self) -> dict[str, str]:
+        """Where `nvidia-ctk` finds the driver and the cards on the node."""
+        return {"NVIDIA_CTK_DRIVER_ROOT": str(self.driver), "STUB_GPU_SOCKET": str(self._socket)}
+
+    def crash(self) -> None:
+        """The server ends with the node."""
+        self._stub.kill()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server answers."""
+        return self._stub.is_running
 
     def __enter__(self) -> "NodeGpu":
         return self
 
     def __exit__(self, *unused: object) -> None:
-        self.server.stop()
+        self._stub.stop()
 
     def _stub_server(self, log: Path) -> Server:
         def init_pid() -> int:
@@ -97,32 +103,35 @@ class NodeGpu(StubServer):
             within=init_pid,
         )
 
-    def _cdi(self) -> dict[str, Any]:
-        nodes = [
-            {"path": f"/dev/nvidia{index}", "hostPath": "/dev/null"}
-            for index in range(len(self.uuids()))
-        ]
-        devices = {uuid: [node] for uuid, node in zip(self.uuids(), nodes, strict=True)}
-        devices["all"] = nodes
-        stub = self._artifacts.stub_dir
-        files = {_LIBRARIES / name: stub / name for name in ("libcuda.so.1", "libnvidia-ml.so.1")}
-        files[_RUN] = self._clients
-        return {
-            "cdiVersion": "0.6.0",
-            "kind": KIND,
-            "devices": [
-                {"name": name, "containerEdits": {"deviceNodes": nodes}}
-                for name, nodes in devices.items()
-            ],
-            "containerEdits": {
-                "env": [f"STUB_GPU_SOCKET={_RUN / self._socket.name}", "STUB_GPU_DEVICES=/dev"],
-                "mounts": [
-                    {
-                        "hostPath": str(source.resolve()),
-                        "containerPath": str(place),
-                        "options": ["ro", "nosuid", "nodev", "bind"],
-                    }
-                    for place, source in files.items()
-                ],
-            },
+    def _install(self) -> None:
+        """Install the driver: its files carry its version, and its cards are device nodes."""
+        version = self._version()
+        (self.driver / _LIBRARIES).mkdir(parents=True)
+        for name in ("libcuda.so", "libnvidia-ml.so"):
+            file = self.driver / _LIBRARIES / f"{name}.{version}"
+            shutil.copyfile(self._artifacts.stub_dir / f"{name}.1", file)
+            file.with_name(f"{name}.1").symlink_to(file.name)
+        (self.driver / "dev").mkdir()
+        null = Path("/dev/null").stat().st_rdev
+        cards = [f"nvidia{index}" for index in range(len(self.uuids()))]
+        for name in ("nvidiactl", *cards):
+            os.mknod(self.driver / "dev" / name, 0o020666, null)
+            (self.driver / "dev" / name).chmod(0o666)
+
+    def _version(self) -> str:
+        """The driver's version, by NVML."""
+        done = run([sys.executable, "-S", "-c", _VERSION], self.charging_env)
+        assert done.code == 0, done.err
+        return done.out.strip()
+
+    def _reaching(self, specification: dict[str, Any]) -> dict[str, Any]:
+        """The specification with what a program needs to reach the stub's server."""
+        edits = specification["containerEdits"]
+        variables = [f"STUB_GPU_SOCKET={_RUN / self._socket.name}", "STUB_GPU_DEVICES=/dev"]
+        mount = {
+            "hostPath": str(self._clients),
+            "containerPath": str(_RUN),
+            "options": ["ro", "nosuid", "nodev", "bind"],
         }
+        more = {"env": [*edits["env"], *variables], "mounts": [*edits["mounts"], mount]}
+        return {**specification, "containerEdits": {**edits, **more}}

@@ -35,7 +35,9 @@ def prepare(folder: Path) -> None:
     """Mount a node's own places over the host's; seen in this mount namespace alone."""
     # Volumes of containers need a shared root; in this namespace it is shared with no other.
     mount("--make-rshared", "/")
-    for place in ("etc", "var", "usr/libexec"):
+    for place in ("etc", "var", "usr/libexec", "usr/local"):
+        if not Path("/", place).is_dir():
+            continue
         upper, work = (folder / "over" / place / part for part in ("upper", "work"))
         # They are a disk: what was written stays when the node boots again.
         upper.mkdir(parents=True, exist_ok=True)

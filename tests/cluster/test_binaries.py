@@ -61,8 +61,8 @@ def test_a_missing_go_is_reported(
 def test_an_unknown_tier_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert binaries.main(["all"]) == 2
     assert (
-        "the groups are control-plane, kubectl, controllers, helm, helm3, node"
-        in capsys.readouterr().err
+        "the groups are control-plane, kubectl, controllers, helm, helm3, node, prometheus,"
+        " toolkit, together" in capsys.readouterr().err
     )
 
 

@@ -1,9 +1,12 @@
 """deploy/chart, as Helm reads it: no cluster is needed."""
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -12,6 +15,8 @@ import yaml
 
 from cluster.api import Object
 from cluster.charts import CHART, helm, rendered, template, values
+from cluster.monitoring import grafana
+from cluster.monitoring.rules import RULES
 from hami_py.model import pods
 
 pytestmark = [
@@ -91,12 +96,14 @@ def test_each_value_can_be_null(path: str, by_default: set[tuple[str, str]]) -> 
         ("node.slots=5000", "node.slots"),
         ("node.kubeletDirectory=kubelet", "node.kubeletDirectory"),
         ("node.kill={everything}", "node.kill.0"),
+        ("node.waitFor=toolkit-ready", "node.waitFor"),
         ("node.resources.limit.memory=1Gi", "node.resources"),
         ("webhook.certificates.source=secret", "webhook.certificates.secretName"),
         ("networkPolicies.enabled=true", "networkPolicies.apiServer.addresses"),
         ("networkPolicies.apiServer.addresses={10.0.0.1}", "networkPolicies.apiServer.addresses.0"),
         ("policies.resize=1", "policies.resize"),
         ("policies.resizeGroups=admins", "policies.resizeGroups"),
+        ("policies.visibleDevicesNamespaces={A}", "policies.visibleDevicesNamespaces.0"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(arguments: str, path: str) -> None:
@@ -146,7 +153,29 @@ def test_other_directories_of_the_node_are_guarded_too() -> None:
 )
 def test_the_values_of_a_distribution_are_accepted(file: Path) -> None:
     assert rendered("--values", file) != rendered()
-    assert "Untested" in file.read_text()
+    # tests/cluster/test_node_life.py tries the Operator's.
+    assert ("Untested" in file.read_text()) == (file.stem != "gpu-operator")
+
+
+def test_the_agents_pod_waits_for_a_file_and_gives_up_after_a_while(tmp_path: Path) -> None:
+    file = tmp_path / "validations" / "toolkit-ready"
+    made = rendered("--set", f"node.waitFor={file}")
+    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
+    spec = agent["spec"]["template"]["spec"]
+    (wait,) = spec["initContainers"]
+    (mount,) = wait["volumeMounts"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    assert mount["mountPath"] == volume["hostPath"]["path"] == str(file.parent)
+    # A second passes at once.
+    (tmp_path / "sleep").symlink_to("/bin/true")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    waited = partial(subprocess.run, wait["command"], env=env, capture_output=True, text=True)
+    done = waited(check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"{file} is not there after 300 s" in done.stdout
+    file.parent.mkdir()
+    file.touch()
+    assert waited(check=True).stdout == f"hami: waiting for {file} on the node\n"
 
 
 def test_a_certificate_of_cert_manager_is_for_the_webhooks_service() -> None:
@@ -167,6 +196,24 @@ def test_a_certificate_of_cert_manager_is_for_the_webhooks_service() -> None:
     ]
     assert role["rules"][0]["verbs"] == ["get"]
     assert role["rules"][0]["resourceNames"] == [wanted["spec"]["secretName"]]
+
+
+def test_the_view_has_no_rights() -> None:
+    """No binding names its account, whose token is not mounted; by default it is not there."""
+    assert "hami-view" not in {name for kind, name in names(rendered()) if kind == "Deployment"}
+    made = rendered("--set", "view.enabled=true")
+    (view,) = [
+        each
+        for each in made
+        if each["metadata"]["name"] == "hami-view" and each["kind"] == "Deployment"
+    ]
+    spec = view["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    subjects = [subject["name"] for each in made for subject in each.get("subjects", ())]
+    assert spec["serviceAccountName"] not in subjects
+    assert [each["configMap"]["name"] for each in spec["volumes"]] == [
+        *("hami-settings", "kube-root-ca.crt")
+    ]
 
 
 def test_changed_settings_replace_the_pods() -> None:
@@ -211,3 +258,15 @@ def test_extra_objects_are_expanded() -> None:
     extra = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "{{ .Release.Name }}-x"}}
     made = rendered("--set-json", f"extraObjects=[{json.dumps(extra)}]")
     assert "hami-x" in [each["metadata"]["name"] for each in made]
+
+
+def test_prometheus_and_grafana_get_the_rules_and_the_dashboards() -> None:
+    made = rendered("--set", "metrics.prometheusRule=true,metrics.dashboards=true")
+    (rule,) = [each for each in made if each["kind"] == "PrometheusRule"]
+    assert rule["spec"] == yaml.safe_load(RULES.read_text())
+    label = {"grafana_dashboard": "1"}
+    found = [each for each in made if label.items() <= each["metadata"].get("labels", {}).items()]
+    texts = {name: text for each in found for name, text in each["data"].items()}
+    assert {name: json.loads(text) for name, text in texts.items()} == {
+        path.name: json.loads(text) for path, text in grafana.files().items()
+    }

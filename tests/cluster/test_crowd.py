@@ -14,7 +14,12 @@ from cluster.objects import PODS
 from cluster.whole import WholeCluster
 from support.tiers import amount
 
-pytestmark = [pytest.mark.programs("controllers", "kubectl", "node")]
+pytestmark = [
+    pytest.mark.programs("controllers", "kubectl", "node"),
+    # A hundred pods keep both processors busy for minutes. Beside another cluster, containers did
+    # not start within the kubelet's two minutes.
+    pytest.mark.alone,
+]
 
 
 @pytest.fixture(scope="module")

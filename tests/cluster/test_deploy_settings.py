@@ -17,12 +17,15 @@ from cluster import binaries
 from cluster.api import Object
 from cluster.charts import rendered
 from cluster.deployed import DEPLOY
+from hami_py._native import VERSION
 from hami_py.model import pods
 from hami_py.model.pods import ALIYUN, HAMI
 
 pytestmark = [pytest.mark.programs("kubectl", "helm"), pytest.mark.usefixtures("programs")]
 
-PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
+PAGE, SETTINGS = (
+    (DEPLOY.parent / "docs" / f"{name}.md").read_text() for name in ("install", "settings")
+)
 
 
 def kustomized(folder: Path) -> list[Object]:
@@ -79,7 +82,7 @@ def test_both_read_one_file_and_an_edit_restarts_both(tmp_path: Path) -> None:
     name, settings = both(kustomized(DEPLOY))
     assert settings == pods.PodSettings(schedulers=("hami-scheduler",))
     folder = of_the_page(tmp_path, "behavior")
-    (example,) = re.findall(r"^```yaml\n(schedulers:[^`]*)^```$", PAGE, re.M)
+    (example,) = re.findall(r"^```yaml\n(schedulers:[^`]*)^```$", SETTINGS, re.M)
     names = {name}
     for written in (example, example.replace("4096", "8192")):
         (tmp_path / "settings.yaml").write_text(written)
@@ -98,7 +101,7 @@ def test_names_of_images_and_a_runtime_class_reach_the_parts(tmp_path: Path) -> 
         if deployment["kind"] == "Deployment"
         for each in deployment["spec"]["template"]["spec"]["containers"]
     }
-    ours = "registry.example/hami-py:0.1.0"
+    ours = f"registry.example/hami-py:{VERSION}"
     images = {name: each["image"] for name, each in containers.items()}
     theirs = images.pop("kube-scheduler")
     assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v1\.[0-9.]+", theirs)

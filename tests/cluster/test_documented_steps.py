@@ -60,7 +60,7 @@ def test_a_manually_created_node_gets_the_pending_pod(control_plane: StartContro
 def test_the_documented_command_shows_the_webhook_settings(
     control_plane: StartControlPlane,
 ) -> None:
-    page = (DOCS / "install.md").read_text().split("## The settings file\n")[1]
+    page = (DOCS / "settings.md").read_text().split("## The settings file\n")[1]
     name, content = re.findall(r"^    (kubectl -n hami-system get .*)$", page, re.M)[:2]
     cluster = control_plane()
     apply(cluster)

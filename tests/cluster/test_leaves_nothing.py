@@ -13,7 +13,7 @@ from cluster import node_init, waiting
 from support.running import Started
 
 pytestmark = [
-    pytest.mark.programs("controllers", "node"),
+    pytest.mark.programs("controllers", "node", "toolkit"),
     pytest.mark.timeout(300),
     pytest.mark.alone,
 ]

@@ -42,7 +42,7 @@ def cluster(node: Node) -> ControlPlane:
 
 @pytest.fixture
 def directory(tmp_path: Path, artifacts: Artifacts) -> Path:
-    """Of the node, as docs/install.md has it made."""
+    """Of the node, as docs/settings.md has it made."""
     made = tmp_path / "library"
     made.mkdir()
     shutil.copy(artifacts.library, made / "libvgpu.so")

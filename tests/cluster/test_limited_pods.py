@@ -3,14 +3,17 @@
 The image contains nothing of hami. The stub's ledger is the oracle.
 """
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from cluster import images, objects, toolkit
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
+from cluster.kubectl import kubectl
 from cluster.limited_pods import (
     FILL,
     MIB,
@@ -21,6 +24,7 @@ from cluster.limited_pods import (
     run_in,
     running,
 )
+from cluster.objects import PODS
 from cluster.whole import WholeCluster
 
 pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(300)]
@@ -32,14 +36,29 @@ SOFT = Limited("soft", 1024, 10)
 #: What the driver takes for a context on an A100, by the stub's profile.
 CONTEXT_MIB = 413
 
-#: Points that a pod may have beside its share, when the machine is busy.
-MORE, LESS = 5, 10
+#: Points above its share that a pod may have, and the part of it that a busy machine still leaves.
+#: How exact a share is, tests/share measures on a virtual clock.
+MORE, LEAST = 5, 0.5
 
 #: By this, the stub driver finds its cards.
 KEPT = "STUB_GPU_SOCKET=$STUB_GPU_SOCKET STUB_GPU_DEVICES=$STUB_GPU_DEVICES"
 
 #: As `su` does; the image has none.
 OTHER_USER = "import os, sys; os.setgid(7); os.setuid(7); os.execvp(sys.argv[1], sys.argv[1:])"
+
+#: docs/install.md has operators make it.
+SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged=false"
+
+#: In the container of the agent.
+DOCTOR = (
+    "--namespace=hami-system",
+    "exec",
+    "daemonset/hami-node",
+    "--",
+    "hami",
+    "doctor",
+    "--node",
+)
 
 ATTACKS = (Path(__file__).parent / "attacks.py").read_text()
 
@@ -92,18 +111,19 @@ def test_a_limit_needs_no_environment(cluster: WholeCluster, prefix: tuple[str, 
     fills(cluster, ONE, *prefix)
 
 
+@pytest.mark.alone
 def test_both_pods_on_a_card_keep_their_shares(cluster: WholeCluster) -> None:
     """Takes 6 s of computing: a share is a mean."""
     percent = compute(cluster, [ONE.name, TWO.name], 6)
     print(percent)
     for pod in (ONE, TWO):
-        assert pod.cores - LESS <= percent[pod.name] <= pod.cores + MORE
+        assert LEAST * pod.cores <= percent[pod.name] <= pod.cores + MORE
 
 
 def test_a_pod_that_is_alone_keeps_its_share(cluster: WholeCluster) -> None:
     percent = compute(cluster, [ONE.name], 3)
     print(percent)
-    assert ONE.cores - LESS <= percent[ONE.name] <= ONE.cores + MORE
+    assert LEAST * ONE.cores <= percent[ONE.name] <= ONE.cores + MORE
 
 
 def test_a_soft_pod_that_is_alone_gets_the_idle_time(cluster: WholeCluster) -> None:
@@ -113,7 +133,7 @@ def test_a_soft_pod_that_is_alone_gets_the_idle_time(cluster: WholeCluster) -> N
     running(cluster, SOFT.name)
     percent = compute(cluster, [SOFT.name], 3)
     print(percent)
-    assert percent[SOFT.name] >= 100 - LESS
+    assert percent[SOFT.name] >= LEAST * 100
 
 
 @pytest.mark.parametrize(
@@ -137,3 +157,64 @@ def test_a_lower_limit_in_the_environment_counts(cluster: WholeCluster) -> None:
     program = ["env", "CUDA_DEVICE_MEMORY_LIMIT=1000m", *PROGRAM, "fill", "256"]
     report = json.loads(run_in(cluster, ONE.name, program).splitlines()[-1])
     assert report["total"] == 1000 * MIB
+
+
+def test_a_pod_asks_the_driver_for_no_memory(cluster: WholeCluster) -> None:
+    """NVIDIA's toolkit would guarantee it what it asks, or with cgroup v1 not start it."""
+    pod = Limited("asks", 1024, 5)
+    made = pod.pod("sleep infinity")
+    for name in ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"):
+        made["spec"]["containers"][0]["env"].append({"name": name, "value": "30000"})
+    create_soon(cluster.control_plane, made)
+    running(cluster, pod.name)
+    fills(cluster, pod)
+
+
+def test_an_unlimited_pod_gets_no_card(cluster: WholeCluster) -> None:
+    """NVIDIA's runtime adds all cards for some images, until the operator makes the setting."""
+    named = {"cdi.k8s.io/mine": f"{toolkit.KIND}=all"}
+    plain = {"plain": images.CLIENT, "visible": images.VISIBLE, "legacy": images.LEGACY}
+    every = {"nvidiactl", "nvidia0"}
+    for setting, added in (("", every), (SETTING, set())):
+        if setting:
+            toolkit.change(cluster.node, setting)
+        expected = {"plain": set(), "visible": added, "legacy": added}
+        assert {name: devices(cluster, name, plain[name], named) for name in plain} == expected
+        done = kubectl(cluster.control_plane, *DOCTOR)
+        (said,) = (each for each in done.stdout.splitlines() if "container toolkit" in each)
+        assert said.startswith("ok" if setting else "FAIL"), said
+    # The others have what they need.
+    cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
+    cluster.rolled_out("daemonset/hami-node")
+    again = Limited("again", 1024, 5)
+    create_soon(cluster.control_plane, again.pod("sleep infinity"))
+    running(cluster, again.name)
+    for pod in (ONE, again):
+        cluster.gpu.control({"command": "reset-peaks"})
+        fills(cluster, pod)
+
+
+def devices(
+    cluster: WholeCluster, name: str, image: str, annotations: Mapping[str, str]
+) -> set[str]:
+    """The device nodes of cards in a container that requests none."""
+    program = {**objects.container(), "image": image, "imagePullPolicy": "Never"}
+    program["command"] = ["sleep", "infinity"]
+    pod = objects.pod(name, containers=[program], metadata={"annotations": dict(annotations)})
+    uid = create_soon(cluster.control_plane, pod)["metadata"]["uid"]
+    running(cluster, name)
+    # The sandbox and the container: both sleep.
+    found = {
+        file.name
+        for process in Path("/proc").glob("[0-9]*")
+        if uid in _cgroup(process)
+        for file in (process / "root" / "dev").glob("nvidia*")
+    }
+    cluster.api.delete(f"{PODS}/{name}", grace_seconds=0)
+    return found
+
+
+def _cgroup(process: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (process / "cgroup").read_text()
+    return ""

@@ -1,11 +1,10 @@
 """A release of the chart and a node's agent: figures, modes, upgrades, a rollback, the removal.
 
-The commands are those of docs/install.md; what a test cluster has otherwise is replaced in them.
+The commands are those of docs/install.md, all of them; `install_page` types them.
 """
 
 import json
 import re
-import shlex
 import time
 from functools import partial
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from cluster import charts, images, waiting
+from cluster import gpu_operator, objects, waiting
 from cluster.api import ApiError, Object
 from cluster.conftest import StartWhole
-from cluster.deployed import DEPLOY, create_soon
+from cluster.deployed import create_soon
+from cluster.install_page import NOT_HERE, InstallPage
+from cluster.kubectl import kubectl
 from cluster.limited_pods import (
     MIB,
     PROGRAM,
@@ -28,6 +29,7 @@ from cluster.limited_pods import (
 )
 from cluster.objects import NODES, PODS
 from cluster.whole import WholeCluster
+from hami_py.cli.doctor import node as doctor
 from support.running import Started
 
 pytestmark = [
@@ -37,55 +39,48 @@ pytestmark = [
 
 SYSTEM = "/api/v1/namespaces/hami-system"
 
-PAGE = (DEPLOY.parent / "docs" / "install.md").read_text()
+#: Those of docs/install.md until a pod runs under its limits, on prepared nodes.
+MOST_COMMANDS = 6
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
-def cluster(whole_cluster: StartWhole) -> WholeCluster:
-    """A cluster with hami and two cards; the last test removes hami."""
+def page(whole_cluster: StartWhole, tmp_path_factory: pytest.TempPathFactory) -> InstallPage:
+    """The page, followed on a new cluster until hami is installed and its first pod has run."""
     cluster = whole_cluster(cards="a100,a100")
-    *first, test = commands("The first limited pod")
+    page = InstallPage(cluster, tmp_path_factory.mktemp("page"))
+    _prepare(cluster, page)
+    *first, check, test, logs = page.commands("The first ten minutes")
+    assert len(first) <= MOST_COMMANDS
+    assert "nvidia-smi" in first[-1]
     for each in first:
-        typed(cluster, each)
-    assert re.search(r"^ok   limit on card 0: .* could be allocated", typed(cluster, test), re.M)
+        page.type(each)
+    assert "FAIL" not in page.type(check)
+    assert re.search(r"^ok   limit on card 0: .* could be allocated", page.type(test), re.M)
+    page.type(logs)
     cluster.api.delete(f"{PODS}/train")
     waiting.gone(cluster.api, f"{PODS}/train")
-    return cluster
+    return page
 
 
-def commands(title: str) -> list[str]:
-    """The commands of a section of the page."""
-    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
-    return re.findall(r"^ *((?:helm|kubectl) .*?)(?: +# .*)?$", section, re.M)
+def _prepare(cluster: WholeCluster, page: InstallPage) -> None:
+    """The node as the page wants it, with a look at what each command of the toolkit has done."""
+    wanted = [each for each in page.commands("Prepare the nodes") if each not in NOT_HERE]
+    said = {each: page.type(each) for each in wanted}
+    for each in ("cdi generate", "cdi list"):
+        (text,) = (text for command, text in said.items() if each in command)
+        assert all(uuid in text for uuid in cluster.gpu.uuids())
+    root = cluster.node.root
+    (drop_in,) = (root / "etc/containerd/conf.d").iterdir()
+    assert 'default_runtime_name = "nvidia"' in drop_in.read_text()
+    assert doctor.container_toolkit(root, root / "var/lib/kubelet")
 
 
-def typed(cluster: WholeCluster, command: str) -> str:
-    """What a command of the page says, which has to succeed."""
-    for written, here in (
-        ("NODE", cluster.node.name),
-        ("registry.example/hami-py", "hami-py"),
-        ("deploy/", f"{DEPLOY}/"),
-    ):
-        command = command.replace(written, here)
-    program, *arguments = shlex.split(command)
-    if program == "helm":
-        return charts.run(cluster.control_plane, *arguments)
-    if "examples/" in command:
-        return cluster.kubectl("apply", "-f", _with_client(cluster, arguments[-1]))
-    if arguments[-1] == "nvidia-smi":
-        report = json.loads(run_in(cluster, arguments[1], [*PROGRAM, "fill", "256"]))
-        assert report["total"] == 3000 * MIB
-        return ""
-    return cluster.kubectl(*arguments)
-
-
-def _with_client(cluster: WholeCluster, file: str) -> Path:
-    """The pod with an image that the node has."""
-    path = cluster.control_plane.folder / "pod.yaml"
-    path.write_text(re.sub(r"image: .*", f"image: {images.CLIENT}", Path(file).read_text()))
-    return path
+@pytest.fixture(scope="module")
+def cluster(page: InstallPage) -> WholeCluster:
+    """The cluster; the last test removes hami."""
+    return page.cluster
 
 
 def start(cluster: WholeCluster, *pods: Limited) -> None:
@@ -241,18 +236,108 @@ def test_running_pods_and_new_ones_survive_an_upgrade(cluster: WholeCluster) -> 
     delete_all(cluster)
 
 
-def test_an_upgrade_and_a_rollback_keep_the_limits_of_running_pods(cluster: WholeCluster) -> None:
+def test_the_agent_works_beside_the_gpu_operator(cluster: WholeCluster, page: InstallPage) -> None:
+    """It waits for the toolkit, and takes the cards from the driver container's files.
+
+    The Operator's DaemonSet takes them away, until the doctor's command removes it from the node.
+    """
+    (values,) = page.commands("Beside NVIDIA's GPU Operator")
+    *_, undo = page.commands("Upgrade")
+    root = cluster.node.root
+    gpu_operator.install(cluster, cluster.gpu.driver)
+    page.type(values)
+
+    def waits() -> str:
+        names = (pod["metadata"]["name"] for pod in agents(cluster))
+        return next((name for name in names if _log(cluster, name, "wait")), "")
+
+    new = waiting.until(waits, "the new agent waits")
+    assert _log(cluster, new, "wait").endswith(f"waiting for /{gpu_operator.READY} on the node\n")
+    gpu_operator.ready(cluster)
+    cluster.rolled_out("daemonset/hami-node")
+    gpu_operator.check_specification(root / "var/lib/hami/cdi/nvidia.yaml", cluster.gpu.uuids())
+    pod = Limited("operated", 3000, 10).pod("sleep infinity")
+    gpu_operator.add_stub(cluster.gpu, pod)
+    create_soon(cluster.control_plane, pod)
+    running(cluster, "operated")
+    assert f'"total": {3000 * MIB}' in run_in(cluster, "operated", [*PROGRAM, "fill", "256"])
+    delete_all(cluster)
+
+    gpu_operator.start_plugin(cluster.api)
+    waiting.until(lambda: "FAIL device plugins" in _doctor(cluster), "the doctor finds it")
+    found = _doctor(cluster)
+    # The doctor has read the labels of the node.
+    assert "the GPU Operator has installed it" in found
+    (command,) = re.findall(r"`(kubectl label [^`]*)`", found)
+    assert cluster.node.name in command
+    cluster.kubectl(*command.split()[1:])
+    waiting.until(lambda: "ok   device plugins" in _doctor(cluster), "it has ended")
+    cluster.rolled_out("daemonset/hami-node")
+    page.type(undo, "--wait")
+    gpu_operator.remove(cluster)
+
+
+def test_each_kind_of_node_has_its_scheduler(cluster: WholeCluster) -> None:
+    """The default scheduler places pods on nodes with NVIDIA's plugin; ours does not."""
+    api = cluster.api
+    api.create(NODES, objects.node("operated", {"nvidia.com/gpu": 8}, labels=gpu_operator.LABELS))
+    ignored = {"metadata": {"name": "whole-cards", "labels": {"hami.io/webhook": "ignore"}}}
+    api.create("/api/v1/namespaces", ignored)
+    theirs = "/api/v1/namespaces/whole-cards/pods"
+    accounts = "/api/v1/namespaces/whole-cards/serviceaccounts"
+    waiting.until(lambda: api.list(accounts), "its account exists")
+    for path, selector, node in (
+        (theirs, {gpu_operator.DEPLOY: "true"}, "operated"),
+        (PODS, {}, cluster.node.name),
+    ):
+        pod = objects.pod("asks", {"nvidia.com/gpu": 1}, nodeSelector=selector)
+        create_soon(cluster.control_plane, pod, path)
+        placed = waiting.until(partial(_node, cluster, f"{path}/asks"), f"a pod is on {node}")
+        assert placed == node
+    selector = {gpu_operator.DEPLOY: "true"}
+    waits = objects.pod("waits", {"nvidia.com/gpu": 1}, nodeSelector=selector)
+    create_soon(cluster.control_plane, waits)
+    assert "1 Insufficient nvidia.com/gpucores" in waiting.unschedulable(api, "waits")
+    api.delete("/api/v1/namespaces/whole-cards")
+    api.delete(f"{NODES}/operated")
+    delete_all(cluster)
+
+
+def _node(cluster: WholeCluster, pod: str) -> str | None:
+    """Where it is bound."""
+    name: str | None = cluster.api.get(pod)["spec"].get("nodeName")
+    return name
+
+
+def _log(cluster: WholeCluster, agent: str, container: str) -> str:
+    """The log of a container of the agent's pod; empty before the container has started."""
+    try:
+        return cluster.node.output(agent, container, "hami-system")
+    except ApiError:
+        return ""
+
+
+def _doctor(cluster: WholeCluster) -> str:
+    """What `hami doctor --node` prints in the agent's container, also if a check fails."""
+    in_agent = ("--namespace=hami-system", "exec", "daemonset/hami-node", "--")
+    return kubectl(cluster.control_plane, *in_agent, "hami", "doctor", "--node").stdout
+
+
+def test_an_upgrade_and_a_rollback_keep_the_limits_of_running_pods(
+    cluster: WholeCluster, page: InstallPage
+) -> None:
     """With other settings and another image; new pods follow them. Takes a minute."""
     start(cluster, Limited("kept", 3000, 10))
-    (upgrade,) = commands("Upgrade")[:1]
-    assert upgrade.startswith("helm upgrade")
-    (rollback,) = re.findall(r"`(helm [^`]*rollback[^`]*)`", PAGE)
-    settings = "--set settings.default_cores=25 --set node.slots=16"
-    image = "--set image.repository=docker.io/library/hami-py"
-    for number, (each, cores) in enumerate(
-        [(f"{upgrade} {settings} {image}", 25), (f"{rollback} --wait", 0)]
+    upgrade, rollback = page.commands("Upgrade")
+    (names,) = (each for each in page.commands("The names of Alibaba Cloud") if "helm" in each)
+    page.type(upgrade)
+    assert cluster.api.get(f"{PODS}/kept")["status"]["containerStatuses"][0]["restartCount"] == 0
+    settings = ("--set=settings.default_cores=25", "--set=node.slots=16", "--wait")
+    image = "--set=image.repository=docker.io/library/hami-py"
+    for number, (each, more, cores) in enumerate(
+        [(names, (*settings, image), 25), (rollback, ("--wait",), 0)]
     ):
-        typed(cluster, each)
+        page.type(each, *more)
         cluster.rolled_out("daemonset/hami-node")
         # A replica that ends answers reviews by the settings before.
         waiting.until(lambda: len(_replicas(cluster)) == 2, "the other replicas have ended")
@@ -274,13 +359,20 @@ def test_an_upgrade_and_a_rollback_keep_the_limits_of_running_pods(cluster: Whol
     delete_all(cluster)
 
 
-def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
+def test_the_other_commands_of_the_page_run(page: InstallPage) -> None:
+    last = page.commands("Uninstall")
+    for each in page.untyped():
+        if each not in last:
+            page.type(each)
+
+
+def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster, page: InstallPage) -> None:
     """As docs/install.md says. Takes half a minute for two rollouts."""
     root = Path(f"/proc/{cluster.node.init_pid()}/root")
     start(cluster, Limited("last", 3000, 10))
-    find, clean, wait, *remove = commands("Uninstall")[:6]
-    assert "last" in typed(cluster, find)
-    typed(cluster, clean)
+    find, clean, wait, *remove = page.commands("Uninstall")
+    assert "last" in page.type(find)
+    page.type(clean)
     waiting.until(lambda: not agents(cluster), "the agent has ended")
 
     def log() -> str:
@@ -293,7 +385,7 @@ def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
     waiting.until(lambda: "still run: default/last" in log(), "it waits")
     assert (root / "var/lib/hami/ledger.json").exists()
     delete_all(cluster)
-    typed(cluster, wait)
+    page.type(wait)
     assert not (root / "var/lib/hami").exists()
     assert not (root / "run/hami").exists()
     assert " /run/hami " not in (root / "proc/1/mountinfo").read_text()
@@ -302,7 +394,8 @@ def test_nothing_is_left_when_hami_is_removed(cluster: WholeCluster) -> None:
     assert not [key for key in node["metadata"]["annotations"] if key.startswith("hami.io")]
     assert "nvidia.com/gpumem" not in node["status"]["capacity"]
     for each in remove:
-        typed(cluster, each)
+        page.type(each)
+    assert not page.untyped(), "with all tests of this file"
     labels = cluster.api.get(f"{NODES}/{cluster.node.name}")["metadata"]["labels"]
     assert not [label for label in labels if label.startswith("hami.io")]
     for path in (

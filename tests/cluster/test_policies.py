@@ -222,3 +222,9 @@ def test_a_namespace_may_be_allowed_to_see_all_cards(cluster: ControlPlane) -> N
     waiting.until(
         lambda: refusal(lambda: cluster.api.create(pods, naming("all"))) is None, "it may"
     )
+
+
+def test_the_pods_of_nvidias_operator_see_all_cards(cluster: ControlPlane) -> None:
+    namespace = {"metadata": {"name": "gpu-operator"}}
+    cluster.api.create("/api/v1/namespaces", namespace)
+    cluster.api.create("/api/v1/namespaces/gpu-operator/pods?dryRun=All", naming("all"))

@@ -162,7 +162,9 @@ def test_the_commands_show_the_reasons(cluster: ControlPlane, tmp_path: Path) ->
     assert told.returncode == 0, told.stderr
     assert f"kube-scheduler's message: {why}" in told.stdout
     assert "the node is cordoned; nodeSelector requires disk=tape" in told.stdout
-    assert told.stdout.count("disk=tape") == len(SPECS)
+    summary, *rest = told.stdout.splitlines()
+    assert f"nodeSelector requires disk=tape ({len(SPECS)}/{len(SPECS)} nodes)" in summary
+    assert "\n".join(rest).count("disk=tape") == len(SPECS)
     cluster.api.delete_all(PODS)
 
     manifest, snapshot = tmp_path / "pod.json", tmp_path / "state.json"

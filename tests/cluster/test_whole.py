@@ -10,8 +10,8 @@ from cluster.api import Object
 from cluster.conftest import StartWhole
 from cluster.device_plugin import Interfaces, Plugin
 from cluster.measure import timed
-from cluster.node_gpu import KIND
 from cluster.objects import NODES, PODS
+from cluster.toolkit import KIND
 from cluster.whole import WholeCluster
 
 pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(300)]

@@ -16,7 +16,7 @@ import ipaddress
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from cluster import binaries, images
 from cluster.api import Api
 from cluster.control_plane import ControlPlane, Programs, Settings
 from cluster.deployed import DEPLOY, apply
+from cluster.images import Image
 from cluster.kubectl import kubectl
 from cluster.leftovers import Leftovers
 from cluster.node import Node
@@ -32,7 +33,7 @@ from cluster.servers import Server
 from support import artifacts
 
 #: The groups of programs that a whole cluster needs.
-GROUPS = ("control-plane", "controllers", "kubectl", "node")
+GROUPS = ("control-plane", "controllers", "kubectl", "node", "toolkit")
 
 #: The network of Services, of 32 addresses. Each process that starts a cluster has its own: several
 #: may do so at once.
@@ -49,7 +50,8 @@ class WholeCluster:
     """A control plane and a node; used in `with`.
 
     ``cards`` are profile names of the stub. ``kubelet_config`` is merged over the node's.
-    ``audits``: as of `Settings`.
+    ``audits``: as of `Settings`. ``wanted`` are its images, by default `images.whole`. ``gpu``
+    makes other cards than the stub's, in a folder of their own.
     Attributes: ``control_plane``, ``api`` (as cluster-admin), ``node``, ``gpu``.
     """
 
@@ -60,8 +62,11 @@ class WholeCluster:
         cards: str = "a100,a100",
         kubelet_config: Mapping[str, Any] | None = None,
         audits: bool = False,
+        wanted: Sequence[Image] | None = None,
+        gpu: Callable[[Path], Any] | None = None,
     ) -> None:
-        wanted = images.whole()
+        if wanted is None:
+            wanted = images.whole()
         # Short: the path of a socket has 108 bytes.
         self._folder = Path(tempfile.mkdtemp(prefix="hami-cluster-"))
         self._undo = contextlib.ExitStack()
@@ -77,7 +82,11 @@ class WholeCluster:
         )
         programs = Programs(binaries.folder("control-plane"), binaries.folder("controllers"))
         self.control_plane = ControlPlane(programs, folder / "control-plane", settings=settings)
-        self.gpu = NodeGpu(artifacts.find(), self._folder / "gpu", cards)
+        self.gpu: NodeGpu = (
+            gpu(self._folder / "gpu")
+            if gpu
+            else NodeGpu(artifacts.find(), self._folder / "gpu", cards)
+        )
         self.node = Node(
             binaries.folder("node"),
             self.control_plane,
@@ -95,7 +104,7 @@ class WholeCluster:
     @property
     def servers(self) -> list[Server]:
         """All processes that are not in a pod."""
-        return [*self.control_plane.servers, *self.node.servers, self.gpu.server]
+        return [*self.control_plane.servers, *self.node.servers, *self.gpu.servers]
 
     def __enter__(self) -> "WholeCluster":
         with self._undo:
@@ -113,7 +122,7 @@ class WholeCluster:
 
     def reboot(self) -> None:
         """The power of the node fails, and comes back."""
-        self.gpu.server.kill()
+        self.gpu.crash()
         self.node.crash()
         self.node.boot()
         self.gpu.start(self.node)

@@ -41,6 +41,9 @@ SOURCES = (
     "tests/gpu",
     "tests/support",
     "tests/bench",
+    # The part `pods` needs these.
+    "tests/cluster",
+    "deploy",
     "interposer/table/src/lib.rs",
     "interposer/sys/src/versions.rs",
     "LICENSE",
@@ -52,12 +55,9 @@ _DEADLINE = 600.0
 def main() -> int:
     """Builds the folder again and prints its size."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--uv", required=True, help="uv's command, which reads uv.lock")
-    parser.add_argument("--pip", required=True, help="pip's command, which can fetch for others")
-    parser.add_argument("--cache", type=Path, required=True, help="wheels that were fetched before")
-    parser.add_argument("--output", type=Path, required=True)
+    add_options(parser)
     options = parser.parse_args()
-    fetched = _fetch(options.uv, options.pip, options.cache)
+    fetched = fetch(options.uv, options.pip, options.cache, [*_dependencies(), *TEST_TOOLS])
     kit: Path = options.output
     shutil.rmtree(kit, ignore_errors=True)
     (kit / "wheels").mkdir(parents=True)
@@ -83,11 +83,20 @@ def main() -> int:
     return _weigh(kit)
 
 
-def _fetch(uv: str, pip: str, cache: Path) -> dict[str, list[Path]]:
-    """The wheels of each Python, with the versions and hashes of uv.lock."""
-    # The files that determine the wheels: the lock, the project's dependencies, and this file.
-    inputs = [ROOT / "uv.lock", ROOT / "pyproject.toml", Path(__file__)]
-    decisive = b"".join(path.read_bytes() for path in inputs) + platform.machine().encode()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The tools that fetch wheels, and the folders."""
+    parser.add_argument("--uv", required=True, help="uv's command, which reads uv.lock")
+    parser.add_argument("--pip", required=True, help="pip's command, which can fetch for others")
+    parser.add_argument("--cache", type=Path, required=True, help="wheels that were fetched before")
+    parser.add_argument("--output", type=Path, required=True)
+
+
+def fetch(uv: str, pip: str, cache: Path, packages: Sequence[str]) -> dict[str, list[Path]]:
+    """The wheels of these packages for each Python, with the versions and hashes of uv.lock."""
+    # What determines the wheels: the lock, the packages, and this file.
+    inputs = [ROOT / "uv.lock", Path(__file__)]
+    named = f"{packages} {platform.machine()}".encode()
+    decisive = b"".join(path.read_bytes() for path in inputs) + named
     folder = cache / hashlib.sha256(decisive).hexdigest()[:16]
     complete = folder / "complete"
     if not complete.exists():
@@ -96,7 +105,7 @@ def _fetch(uv: str, pip: str, cache: Path) -> dict[str, list[Path]]:
         locked = _output([uv, *_EXPORT])
         hashed = dict(_blocks(locked))
         for python in PYTHONS:
-            _fetch_for(python, [uv, pip], hashed, folder / python)
+            _fetch_for(python, [uv, pip], hashed, packages, folder / python)
         complete.touch()
     return {python: sorted((folder / python).glob("*.whl")) for python in PYTHONS}
 
@@ -108,6 +117,8 @@ _EXPORT = (
     "--no-emit-project",
     "--no-header",
     "--no-annotate",
+    # What a cluster's code needs is in this extra.
+    *("--extra", "kubernetes"),
 )
 
 
@@ -119,7 +130,13 @@ def _blocks(exported: str) -> Iterator[tuple[str, str]]:
         yield pin, f"{pin} \\\n{hashes}\n"
 
 
-def _fetch_for(python: str, tools: Sequence[str], hashed: dict[str, str], folder: Path) -> None:
+def _fetch_for(
+    python: str,
+    tools: Sequence[str],
+    hashed: dict[str, str],
+    packages: Sequence[str],
+    folder: Path,
+) -> None:
     uv, pip = tools
     folder.mkdir()
     pins = folder / "pins.txt"
@@ -131,7 +148,7 @@ def _fetch_for(python: str, tools: Sequence[str], hashed: dict[str, str], folder
             *("--constraint", str(pins), "--only-binary", ":all:", "--python-version", python),
             *("--python-platform", f"{machine}-manylinux2014"),
         ],
-        "\n".join([*_dependencies(), *TEST_TOOLS]),
+        "\n".join(packages),
     ).split()
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(hashed[pin] for pin in needed))

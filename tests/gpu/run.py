@@ -33,11 +33,15 @@ NO_GPU = 3
 #: Seconds for each part of `all`: 18 minutes together, 14 of them for the measures.
 DEADLINES = {"tests": 270.0, "memory": 100.0, "calls": 150.0, "share": 330.0, "interactive": 240.0}
 
+#: Seconds for the part that needs root, and what `make gpu-pods` makes.
+PODS = 240.0
+
 #: The parts that each word of the command line runs.
 PARTS = {
     "test": ["tests"],
     "bench": [part for part in DEADLINES if part != "tests"],
     "all": [*DEADLINES],
+    "pods": ["pods"],
     **{part: [part] for part in DEADLINES if part != "tests"},
 }
 
@@ -94,6 +98,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("what", choices=PARTS)
     parser.add_argument("--stub", action="store_true", help="on the stub driver, without a GPU")
     parser.add_argument("--out", default="gpu-results", help="the folder for results")
+    parser.add_argument(
+        "--parts",
+        default=str(KIT.parent / "gpu-pods"),
+        help="what `make gpu-pods` made, for `pods`; default: gpu-pods beside the kit",
+    )
     parser.add_argument(
         "--deadline", type=float, help="seconds for each part, instead of the part's own number"
     )
@@ -192,10 +201,10 @@ def _run(job: Job, options: argparse.Namespace) -> int:
     print(f"{head['card']}, driver {head['driver']}, CUDA {head['cuda']}; results in {job.out}")
     results = []
     for part in PARTS[options.what]:
-        deadline = options.deadline or DEADLINES[part]
+        deadline = options.deadline or DEADLINES.get(part, PODS)
         print(f"\n== {part}, at most {deadline:.0f} s", flush=True)
         begun = time.monotonic()
-        command = _tests(job) if part == "tests" else _measures(job, part)
+        command = _command(job, part, options)
         ended = _bounded(command, job.environment, deadline)
         result = {"part": part, "ended": ended, "seconds": round(time.monotonic() - begun, 1)}
         if part == "tests":
@@ -230,6 +239,22 @@ def _head(job: Job, options: argparse.Namespace) -> dict:
         head["card"] = f"stub of {head['card']}"
     job.head.write_text(json.dumps(head))
     return head
+
+
+def _command(job: Job, part: str, options: argparse.Namespace) -> list[str]:
+    if part == "tests":
+        return _tests(job)
+    if part == "pods":
+        return _pods(job, Path(options.parts).resolve())
+    return _measures(job, part)
+
+
+def _pods(job: Job, parts: Path) -> list[str]:
+    return [
+        *(sys.executable, "-S", "-m", "gpu.pods", "--parts", str(parts), "--card", job.card),
+        *("--built", str(KIT / "programs"), "--out", str(job.out), "--head", str(job.head)),
+        *("--python-path", os.environ.get("PYTHONPATH", "")),
+    ]
 
 
 def _tests(job: Job) -> list[str]:

@@ -18,6 +18,9 @@ _SHARE, _SECONDS = 40, 2.0
 #: Of the engine time.
 _TOLERANCE = 0.02
 
+#: The same for programs with pauses.
+_PAUSES_TOLERANCE = 0.03
+
 #: Microseconds of a kernel.
 _KERNELS = (100, 1_000)
 
@@ -70,6 +73,26 @@ def test_two_cards(world: Worlds, way: str, kernel_us: int) -> None:
     for card in (0, 1):
         assert _busy(played, card) >= 0.2 * _SECONDS
         assert _billed(played, card) == pytest.approx(_busy(played, card), rel=_TOLERANCE)
+
+
+@pytest.mark.parametrize("kernel_us", [50, 500])
+def test_graphs_of_changing_length_with_pauses(world: Worlds, kernel_us: int) -> None:
+    """They got 22 of 30, because a short graph was billed as the long one before it."""
+    played = _play(world(), Program((_SECONDS, kernel_us, "lengths"), name="launches"))
+    assert _busy(played) >= 0.1 * _SECONDS
+    assert _billed(played) == pytest.approx(_busy(played), rel=_PAUSES_TOLERANCE)
+
+
+@pytest.mark.parametrize("share", [20, 50])
+def test_pairs_with_a_pause_between_them(world: Worlds, share: int) -> None:
+    """A kernel waits on the engine for its partner: they got 81 of 50 while 50 was billed."""
+    program = Program((1_000_000, "swap_500us_meets2_streams", 1_000), name="null_between")
+    container = Container("alone", [program], share)
+    played = world().play([container], 6.0, [Event(6.0, "kill", "alone")])
+    assert played.share("alone", 1.0, 6.0) >= 0.8 * share
+    assert played.billed["alone"] == pytest.approx(
+        played.busy("alone", 0.0, 6.0), rel=_PAUSES_TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("kernel_us", [20, 1_000, 20_000])

@@ -35,7 +35,7 @@ def _exchanges(played: Played) -> int:
         (0, 1, 2),
     ),
 )
-def test_an_exchange_takes_three_times_as_long_as_without_us_at_most(
+def test_an_exchange_takes_twice_as_long_as_its_share_makes_it_at_most(
     world: Worlds, *, us: int, kernels: int, share: int, mode: Mode, neighbours: int
 ) -> None:
     ranks = [Program((us, kernels), name="exchange")] * 2
@@ -50,7 +50,8 @@ def test_an_exchange_takes_three_times_as_long_as_without_us_at_most(
     bare = [replace(one, share=None, bare=True) for one in containers]
     without = _exchanges(world().play(bare, _SECONDS, end))
     played = world().play(containers, _SECONDS, end)
-    assert _exchanges(played) >= without / 3
+    # A program that has the whole card without us needs 100 / share times as long with its share.
+    assert _exchanges(played) >= without * min(1 / 3, share / 200)
     # The turn of the container is billed for both.
     if neighbours:
         assert played.share("job") <= share + 2
@@ -62,7 +63,7 @@ _PAIR_US = (400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_500, 2_000, 2_500)
 @pytest.mark.parametrize(
     ("us", "share", "way"),
     varied(
-        [(600, 1, "processes"), (1_000, 20, "processes"), (800, 5, "streams")],
+        [(600, 1, "processes"), (1_500, 20, "processes"), (800, 5, "streams")],
         _PAIR_US,
         (1, 5, 20),
         ("processes", "streams"),

@@ -7,14 +7,14 @@ import sys
 import threading
 from pathlib import Path
 
-from hami_py.gpu import Sweeper, sweep
+from hami_py.gpu import sweep
 
 
 def main() -> None:
     sweep.RETRY = 0.05
     stop = threading.Event()
     publish = sweep.writer(Path(sys.argv[1]))
-    sweeper = threading.Thread(target=Sweeper(publish).run, args=[stop])
+    sweeper = threading.Thread(target=sweep.Sweeper(publish).run, args=[stop])
     sweeper.start()
     print("ready", flush=True)
     sys.stdin.read()

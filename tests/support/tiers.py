@@ -4,9 +4,11 @@
     pytest --tier ci         what `make test-cluster` runs: most of tests/cluster, longer variants
     pytest --tier torture    what `make torture` runs: every test, with its full counts
 
-A test runs in `fast`, in tests/cluster in `ci`. `@pytest.mark.tier("ci")` names the tier of a test
-that differs, `@pytest.mark.tier("fast", "ci")` several. Every test runs in `torture`. Tests that
-the chosen tier leaves out are deselected, and the report counts them.
+A test runs in `fast`, in tests/cluster in `ci`. What `test_findings_*.py` tests is Kubernetes
+itself, so it changes with the version of Kubernetes, and runs in `torture`.
+`@pytest.mark.tier("ci")` names the tier of a test that differs, `@pytest.mark.tier("fast", "ci")`
+several. Every test runs in `torture`. Tests that the chosen tier leaves out are deselected, and the
+report counts them.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ AMOUNTS = {
     "certificate changes": Amount(3, 3, 30, "of the webhook under load, one each ten seconds"),
     "renewals of a certificate": Amount(4, 4, 10, "of the webhook's, one each two seconds"),
     "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
-    "random memory programs": Amount(8, 30, 300, "of 150 commands each"),
-    "random sharing programs": Amount(6, 30, 300, "of 80 commands each, of 2 to 6 processes"),
+    "random memory programs": Amount(4, 30, 300, "of 150 commands each"),
+    "random sharing programs": Amount(3, 12, 300, "of 80 commands each, of 2 to 6 processes"),
     "rounds of mixed races": Amount(3_000, 3_000, 50_000, "of each thread, with 8 x 4 threads"),
     "restarts of a server": Amount(3, 3, 50, "in one slice, each after the one before was killed"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),
@@ -83,6 +85,8 @@ def tiers_of(item: pytest.Item) -> tuple[str, ...]:
         unknown = {*mark.args} - {*TIERS}
         assert mark.args and not unknown, f"{item.nodeid}: there is no tier {unknown or ''}"
         return mark.args
+    if item.path.name.startswith("test_findings_"):
+        return ("torture",)
     return ("ci",) if _is_of_a_cluster(item.path) else ("fast",)
 
 

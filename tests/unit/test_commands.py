@@ -1,6 +1,7 @@
 """``hami devices``, ``hami doctor`` and the command line around them, without a driver."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -69,8 +70,15 @@ def test_no_command_is_one_line_too(hami: Hami, arguments: list[str]) -> None:
 
 
 def test_the_list_of_commands_has_whole_sentences(hami: Hami) -> None:
-    for arguments in ([], ["jupyter"]):
-        assert "..." not in hami(*arguments, "--help").stdout.partition("Commands:")[2]
+    for arguments, title in (([], "Programs:"), (["jupyter"], "Commands:")):
+        listed = hami(*arguments, "--help").stdout.partition(title)[2]
+        assert listed
+        assert "..." not in listed
+
+
+def test_the_list_of_commands_is_grouped(hami: Hami) -> None:
+    titles = re.findall(r"^(\w+):$", hami("--help").stdout, re.MULTILINE)
+    assert titles == ["Options", "Programs", "Machine", "Kubernetes", "Help"]
 
 
 def test_the_module_is_the_command() -> None:
@@ -144,17 +152,17 @@ def test_an_enforced_limit() -> None:
 
 def test_memory_of_the_driver_itself_is_reported() -> None:
     left = 3 * GIB
-    assert f"uses {GIB} bytes" in judge({**WELL, "free": left, "allocated": left}, 4 * GIB)
+    assert "uses 1GiB of it" in judge({**WELL, "free": left, "allocated": left}, 4 * GIB)
 
 
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        ({"total": 40 * GIB}, "a program sees 42949672960 bytes, not 4294967296"),
-        ({"allocated": 4 * GIB + 1}, "4294967297 bytes were allocated under a limit of 4294967296"),
+        ({"total": 40 * GIB}, "a program sees 40GiB, not 4GiB"),
+        ({"allocated": 4 * GIB + 1}, "4294967297B were allocated under a limit of 4GiB"),
         ({"stopped_by": "CUDA_ERROR_UNKNOWN"}, "stopped by CUDA_ERROR_UNKNOWN"),
         ({"stopped_by": None}, "stopped by no error"),
-        ({"allocated": 2 * GIB}, "only 2147483648 of 4294967296 bytes"),
+        ({"allocated": 2 * GIB}, "only 2GiB of 4GiB could be allocated"),
     ],
 )
 def test_a_limit_that_is_not_enforced(seen: dict[str, object], why: str) -> None:

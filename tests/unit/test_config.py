@@ -1,5 +1,6 @@
 """Settings from the environment."""
 
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -104,5 +105,6 @@ def test_a_runtime_directory_of_another_user_is_skipped(tmp_path: Path) -> None:
     assert settings.runtime_directory == FALLBACK
 
 
-def test_the_version_is_the_packages() -> None:
-    assert f'\nversion = "{hami_py.__version__}"\n' in (ROOT / "pyproject.toml").read_text()
+def test_the_version_is_that_of_cargo() -> None:
+    assert f'\nversion = "{hami_py.__version__}"\n' in (ROOT / "Cargo.toml").read_text()
+    assert importlib.metadata.version("hami-py") == hami_py.__version__

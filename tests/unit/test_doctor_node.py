@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from hami_py.cli.doctor import node
+from hami_py.cli.doctor import gpu_operator, node
 from hami_py.errors import HamiError
-
-SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 
 
 def test_a_machine_that_is_no_node_passes(tmp_path: Path) -> None:
     for found in (
         node.device_plugins(tmp_path / "none"),
-        node.container_toolkit(tmp_path / "config.toml", tmp_path / "none"),
+        node.container_toolkit(tmp_path, tmp_path / "none"),
     ):
         assert found == "this machine is no node of Kubernetes"
 
@@ -33,18 +31,40 @@ def test_another_device_plugin_is_found_while_it_listens(tmp_path: Path) -> None
             node.device_plugins(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ["", f"{SETTING} = true\n", f"# {SETTING} = false\n", f'[x]\n{SETTING} = "no"\n']
-)
-def test_a_toolkit_that_reads_the_variable_of_images_is_reported(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text(text)
-    with pytest.raises(HamiError, match=f"set {SETTING} = false"):
-        node.container_toolkit(file, tmp_path)
+def test_without_nvidia_s_runtime_no_variable_gives_cards(tmp_path: Path) -> None:
+    """tests/cluster/test_toolkit.py has the files that NVIDIA's toolkit writes."""
+    assert "does not exist" in str(node.container_toolkit(tmp_path, tmp_path))
 
 
-def test_a_toolkit_that_does_not_is_fine(tmp_path: Path) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text(f"disable-require = false\n{SETTING} = false\n")
-    assert SETTING in str(node.container_toolkit(file, tmp_path))
-    assert "does not exist" in str(node.container_toolkit(tmp_path / "none", tmp_path))
+#: As NVIDIA's GPU Operator and its GPU feature discovery label a node.
+OPERATED = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+    "nvidia.com/gpu.deploy.container-toolkit": "true",
+    "nvidia.com/gpu.deploy.device-plugin": "true",
+    "nvidia.com/gpu.deploy.driver": "true",
+}
+
+LABEL = "kubectl label --overwrite node {} nvidia.com/gpu.deploy.device-plugin=false"
+
+
+def test_the_commands_for_the_operator_are_those_of_this_node() -> None:
+    said = gpu_operator.how_to_stop("gpu-a", OPERATED)
+    assert f"`{LABEL.format('gpu-a')}`" in said
+    assert """'{"spec":{"devicePlugin":{"enabled":false}}}'""" in said
+    assert "devicePlugin.enabled=false" in said
+    assert "DaemonSet" not in said
+
+
+def test_without_the_operator_its_commands_are_not_named() -> None:
+    # Feature discovery also runs without the Operator.
+    said = gpu_operator.how_to_stop("gpu-a", {"nvidia.com/gpu.present": "true"})
+    assert "exclude gpu-a" in said
+    assert "kubectl" not in said
+
+
+def test_outside_of_a_pod_both_ways_are_named() -> None:
+    assert gpu_operator.labels_of(None) is None
+    said = gpu_operator.how_to_stop(None, None)
+    assert f"`{LABEL.format('NODE')}`" in said
+    assert "exclude NODE" in said

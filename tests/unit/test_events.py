@@ -169,7 +169,8 @@ def test_over_and_within_as_a_slice_is_shrunk(stub: StubServer, start: Start) ->
         holder = start(s, "hold", "600")
         events = s.events()
         assert next(events) == Event("joined", holder.pid)
-        s.resize(gpumem="500MiB")
+        with pytest.warns(UserWarning, match="in use"):
+            s.resize(gpumem="500MiB")
         card = stub.uuids()[0]
         assert next(events) == Event("over", None, card, 0, 600 * MIB, 500 * MIB)
         holder.communicate(timeout=DEADLINE)

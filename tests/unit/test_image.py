@@ -6,11 +6,11 @@ import sys
 from typing import Any
 
 import pytest
-import yaml
 from packaging.markers import Marker, default_environment
 from packaging.tags import cpython_tags
 from packaging.utils import parse_wheel_filename
 
+import hami_py
 from cluster import deployed
 from support.artifacts import ROOT
 
@@ -21,7 +21,6 @@ else:
 
 DOCKERFILE = (ROOT / "deploy" / "image" / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CHART = yaml.safe_load((ROOT / "deploy" / "chart" / "Chart.yaml").read_text())
 
 #: The wheel tags that Debian 12 and later accept.
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)] + [
@@ -50,7 +49,7 @@ def test_a_deployment_names_arguments_for_the_images_entry_point(part: str) -> N
     assert "command" not in container
     (program,) = json.loads(last("ENTRYPOINT"))
     assert container["args"][0] == part
-    assert PROJECT["scripts"] == {program: "hami_py.cli:main"}
+    assert PROJECT["scripts"][program] == "hami_py.cli:main"
 
 
 @pytest.mark.parametrize("part", ["webhook", "scheduler"])
@@ -63,9 +62,19 @@ def test_a_deployment_runs_as_the_images_user(part: str) -> None:
     assert f"'hami:x:{group}:'" in DOCKERFILE
 
 
-def test_deploy_uses_the_version_of_this_checkout() -> None:
-    assert CHART["version"] == CHART["appVersion"] == PROJECT["version"]
-    assert deployed.container("webhook")["image"] == f"hami-py:{PROJECT['version']}"
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("deploy/chart/Chart.yaml", r"^(?:appVersion|version): (\S+)$"),
+        ("deploy/webhook/deployment.yaml", r" image: hami-py:(\S+)$"),
+        ("docs/install.md", r"hami-py[-:](\d[\d.]+\d)|newTag: (\d\S+)$"),
+        # It begins with the newest release.
+        ("CHANGELOG.md", r"\A# Changelog\n[^#]+\n## ([^ ,\n]+)"),
+    ],
+)
+def test_a_file_that_names_our_version_names_that_of_cargo(file: str, pattern: str) -> None:
+    found = re.findall(pattern, (ROOT / file).read_text(), re.MULTILINE)
+    assert {"".join(each) for each in found} == {hami_py.__version__}
 
 
 def test_its_labels_are_those_of_the_project() -> None:

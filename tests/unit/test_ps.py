@@ -17,6 +17,7 @@ import pytest
 
 import hami_py
 from hami_py import SliceCard, SliceInfo, SliceProcess, SliceProcessCard
+from hami_py.cli.live import drawn
 from hami_py.cli.output import approximate, duration, legible_command
 from hami_py.cli.ps_table import UsageRate, lines
 from hami_py.config import Settings
@@ -304,18 +305,24 @@ def test_watch_through_a_pipe_repeats_the_table(
             assert [line[0] for line in lines] == ["NAME", "train", "1"] * 2
 
 
-def test_watch_on_a_terminal_redraws_until_ctrl_c(runtime: Path, hami: Hami) -> None:
+@pytest.mark.parametrize("key", [b"\x03", b"q"])
+def test_watch_on_a_terminal_redraws_until_ctrl_c_or_q(
+    runtime: Path, hami: Hami, key: bytes
+) -> None:
     hami("run", "--name", "train", "--keep", "--gpumem", "4GiB", "--", "true")
     pid, terminal = pty.fork()
     if pid == 0:
-        variables = environment(runtime, TERM="xterm", COLUMNS="120", LINES="24")
+        variables = environment(runtime, TERM="xterm", COLUMNS="80", LINES="24")
         os.execve(sys.executable, machine.command("ps", "--watch", "0.1"), variables)  # noqa: S606
     seen, status = "", None
     try:
         while seen.count("train") < 3:
             seen += os.read(terminal, 4096).decode()
         assert "4GiB" in seen
-        os.write(terminal, b"\x03")
+        # At 80 columns these were never visible.
+        assert "kept" in seen
+        assert "COMMAND" in seen
+        os.write(terminal, key)
         # The rest of the output has to be read, or the program could not end.
         with contextlib.suppress(OSError):
             while more := os.read(terminal, 4096):
@@ -330,6 +337,21 @@ def test_watch_on_a_terminal_redraws_until_ctrl_c(runtime: Path, hami: Hami) -> 
     assert "Traceback" not in seen
     # The cursor is given back.
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+    # A screen of its own, so that no frame stays when the window is resized.
+    assert seen.index("\x1b[?1049h") < seen.index("train") < seen.rindex("\x1b[?1049l")
+
+
+def test_lines_without_room_are_counted(settings: Settings, hami: Hami) -> None:
+    for number in range(3):
+        hami("run", "--name", f"train{number}", "--keep", "--", "true")
+    slices = list_slices(settings)
+    whole = drawn(slices, False, {}).plain.splitlines()
+    assert len(whole) == 7
+    assert drawn(slices, False, {}, 200, 7).plain.splitlines() == whole
+    assert drawn(slices, False, {}, 200, 5).plain.splitlines() == [*whole[:4], "… 3 more lines"]
+    narrow = drawn(slices, False, {}, 60, 7).plain.splitlines()
+    assert narrow[0].split()[:3] == ["NAME", "CARD", "USED"]
+    assert narrow[0].index("COMMAND") < 60
 
 
 @pytest.mark.parametrize("seconds", ["0", "x"])

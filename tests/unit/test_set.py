@@ -66,7 +66,9 @@ def test_a_slice_can_be_named_by_id_and_its_programs_continue(
 def test_a_size_above_the_card_is_lowered_and_reported(hami: Hami, train: str) -> None:
     done = hami("set", train, "--gpumem", "1TiB")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.splitlines()[0].startswith("hami: gpumem 1TiB is more than card 0")
+    assert done.stderr.splitlines()[0].startswith(
+        "hami: gpumem 1TiB is more than cards 0 and 1 have"
+    )
     assert [memory for memory, *_rest in told(hami)] == [40 * GIB] * 2
 
 

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from hami_py.gpu import Sweeper, sweep
-from hami_py.gpu.sweep import UNKNOWN, Identity, Known, Namespace, Row, Seen
+from hami_py.gpu import sweep
+from hami_py.gpu.sweep import UNKNOWN, Identity, Known, Namespace, Row, Seen, Sweeper
 from unit.machine import DEADLINE
 
 HOST = Namespace(4, 7)

@@ -57,7 +57,7 @@ assert_type(hami.run(["true"], text=True, cwd="/"), subprocess.CompletedProcess[
 
 MISTAKES = """
 import hami_py as hami
-hami.slice(gpumem=4)
+hami.slice(gpumem=4.5)
 hami.slice("4GiB")
 hami.slice().run(["true"], no_such_option=1)
 hami.slice().resize(mode="loud")

@@ -46,7 +46,7 @@ imagePullPolicy: {{ . }}
 {{- if and (not (hasKey $settings "guarded_host_paths")) (ne (len $guarded) (len (concat $guarded $more | uniq))) -}}
 {{- $_ := set $settings "guarded_host_paths" (concat $guarded $more | uniq) -}}
 {{- end -}}
-# How the webhook, the extender and the node agent read pods. docs/install.md lists all fields.
+# How the webhook, the extender and the node agent read pods. docs/settings.md lists all fields.
 {{ toYaml $settings }}
 {{- end -}}
 

@@ -54,10 +54,11 @@ def checks(settings: Settings) -> Iterator[Check]:
         ("runtime directory", _runtime),
         ("coordinator", _coordinator),
         ("running programs", _programs),
-        ("device plugins", lambda _: node.device_plugins()),
-        ("container toolkit", lambda _: node.container_toolkit()),
     ):
         done = _try(name, partial(check, settings))
+        passed = passed and done.ok
+        yield done
+    for done in checks_of_node(settings):
         passed = passed and done.ok
         yield done
     if not passed:
@@ -73,6 +74,12 @@ def checks(settings: Settings) -> Iterator[Check]:
         return
     for result in results:
         yield _try(f"lookup {result['lookup']}", partial(proof.judge_lookup, result, limit))
+
+
+def checks_of_node(settings: Settings) -> Iterator[Check]:
+    """Check what would give containers of this node of Kubernetes cards without limits."""
+    yield _try("device plugins", partial(node.device_plugins, node=settings.node))
+    yield _try("container toolkit", node.container_toolkit)
 
 
 def checks_of_program(name: str, settings: Settings) -> Iterator[Check]:

@@ -1,8 +1,10 @@
 """The doctor's checks of a node of Kubernetes: what would give containers cards without limits."""
 
+import os
 import re
 from pathlib import Path
 
+from hami_py.cli.doctor import gpu_operator
 from hami_py.cli.doctor.trial import Found
 from hami_py.errors import HamiError
 from hami_py.plugin import other_plugin
@@ -10,13 +12,23 @@ from hami_py.plugin import other_plugin
 KUBELET = Path("/var/lib/kubelet/device-plugins")
 """A machine with this folder is a node."""
 
-TOOLKIT = Path("/etc/nvidia-container-runtime/config.toml")
+TOOLKITS = (
+    Path("etc/nvidia-container-runtime/config.toml"),
+    Path("usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml"),
+)
+"""The configuration of NVIDIA's runtime on a node: of a package, and of the GPU Operator."""
+
+_NODE = Path("/proc/1/root")
 
 _SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 
 
-def device_plugins(folder: Path = KUBELET) -> Found:
+def device_plugins(folder: Path = KUBELET, node: str | None = None) -> Found:
     """Check that no other device plugin may serve the cards.
+
+    Args:
+        folder: the kubelet's device plugins.
+        node: the name of the node, in a pod of hami-py; None = unknown.
 
     Raises:
         HamiError: NVIDIA's or HAMi's runs.
@@ -26,28 +38,43 @@ def device_plugins(folder: Path = KUBELET) -> Found:
     if not other_plugin.listens(folder):
         return f"no device plugin listens on {other_plugin.SOCKET}"
     why = f"another device plugin (NVIDIA's or HAMi's) listens on {folder / other_plugin.SOCKET}"
-    fix = "remove it from this node: containers would get cards without limits"
+    how = gpu_operator.how_to_stop(node, gpu_operator.labels_of(node))
+    fix = f"remove it from this node, because containers would get cards without limits: {how}"
     raise HamiError("device plugins", why, fix)
 
 
-def container_toolkit(file: Path = TOOLKIT, folder: Path = KUBELET) -> Found:
+def container_toolkit(root: Path | None = None, folder: Path = KUBELET) -> Found:
     """Check that an image cannot name cards that are not allocated to its container.
+
+    Args:
+        root: the node's file system. None: that of the first process, which is the node's in the
+            agent's container; without the right to see it, this program's.
+        folder: the kubelet's device plugins.
 
     Raises:
         HamiError: the toolkit's configuration allows it, or cannot be read.
     """
     if not folder.is_dir():
         return "this machine is no node of Kubernetes"
+    if root is None:
+        root = _NODE if os.access(_NODE / "etc", os.X_OK) else Path("/")
+    read = {path: text for path in TOOLKITS if (text := _text(root / path)) is not None}
+    if not read:
+        return f"/{TOOLKITS[0]} does not exist; without NVIDIA's runtime, no variable gives cards"
+    for path, text in read.items():
+        # The default is true. The setting is in no table, so it is before all of them.
+        found = re.search(rf"^\s*{_SETTING}\s*=\s*(\w+)", text.split("\n[")[0], re.MULTILINE)
+        if found is None or found[1] != "false":
+            why = "an image with NVIDIA_VISIBLE_DEVICES gets cards that are not allocated to it"
+            raise HamiError("container toolkit", why, f"set {_SETTING} = false in /{path}")
+    return f"{_SETTING} = false"
+
+
+def _text(file: Path) -> str | None:
     try:
-        text = file.read_text(errors="replace")
+        return file.read_text(errors="replace")
     except FileNotFoundError:
-        return f"{file} does not exist; without NVIDIA's runtime, no variable gives cards"
+        return None
     except OSError as error:
         fix = "run the doctor as root"
         raise HamiError("container toolkit", f"{file}: {error.strerror}", fix) from error
-    # The default is true.
-    found = re.search(rf"^\s*{_SETTING}\s*=\s*(\w+)", text, re.MULTILINE)
-    if found is None or found[1] != "false":
-        why = "an image with NVIDIA_VISIBLE_DEVICES gets cards that are not allocated to it"
-        raise HamiError("container toolkit", why, f"set {_SETTING} = false in {file}")
-    return f"{_SETTING} = false"

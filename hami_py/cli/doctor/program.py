@@ -59,7 +59,10 @@ def _text(detail: str) -> str:
 def _find(name: str, settings: Settings) -> Path:
     found = shutil.which(name, path=settings.environment.get("PATH", os.defpath))
     if found is None:
-        fix = "check its name and PATH, and that it is executable"
+        if Path(name).is_file():
+            fix = f"run `chmod +x {name}`, or check the program that runs it"
+            raise CannotRun("program", f"{name} is not executable", fix, status=126)
+        fix = "check its name and PATH"
         raise CannotRun("program", f"{name} was not found", fix, status=127)
     return Path(found)
 
@@ -139,7 +142,9 @@ def privileges(path: Path) -> str:
     if _gains_are_void(path):
         return f"{what}, without effect here"
     why = f"it has {what}: the loader ignores LD_PRELOAD, and no limit holds"
-    fix = "use a copy without them (`cp PROGRAM COPY`), or grant the privileges to the user instead"
+    fix = (
+        "run `hami run` inside of it (like `sudo hami run …`), or grant the privileges to the user"
+    )
     raise HamiError("privileges", why, fix)
 
 

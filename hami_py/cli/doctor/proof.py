@@ -11,6 +11,7 @@ from typing import Any
 from hami_py import gpu, slices
 from hami_py._native import format_memory
 from hami_py.cli.doctor.trial import Found, probe
+from hami_py.cli.output import approximate
 from hami_py.config import Settings
 from hami_py.errors import HamiError
 from hami_py.gpu.driver import PAGE
@@ -18,7 +19,10 @@ from hami_py.gpu.lookups import DEEPBIND, NVML
 from hami_py.model import Card, LimitRequest
 
 ENOUGH = 0.99
-"""The part of the limit that must be available."""
+"""The part of the limit that must be available, but for one request that did not fit any more."""
+
+ROOM = 64 << 20
+"""Bytes that a program shall be able to allocate beside its context."""
 
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 REPORT = "report this, with the output of `hami doctor --json`"
@@ -27,7 +31,7 @@ REPORT = "report this, with the output of `hami doctor --json`"
 def limit_holds(card: Card, settings: Settings) -> str:
     """Test that a program can allocate all of a limit on this card, and no more."""
     with _slice(card, settings) as (limit, environment):
-        return judge(probe(environment, "probe", "allocate"), limit)
+        return judge(probe(environment, "probe", "allocate"), limit, _least(card))
 
 
 def check_lookups(card: Card, settings: Settings) -> tuple[int, list[dict[str, Any]]]:
@@ -43,9 +47,10 @@ def _slice(card: Card, settings: Settings) -> Iterator[tuple[int, dict[str, str]
     The driver itself would allocate more than the limit, so a refusal is ours.
     """
     free = gpu.memory_free([card.uuid]).get(card.uuid, 0)
-    limit = min(card.memory_total // 4, free // 2) // PAGE * PAGE
-    if not limit:
-        raise _too_little(card, free, settings)
+    needed = -(-(card.driver_memory.context or 0) // PAGE) * PAGE + ROOM
+    limit = min(max(card.memory_total // 4, needed), free // 2) // PAGE * PAGE
+    if limit < needed:
+        raise _too_little(card, free, needed, settings)
     # HAMi's variables would lower the limit further.
     base = {k: v for k, v in settings.environment.items() if k not in settings.hami_limits}
     request, chosen = LimitRequest({card.uuid: limit}), [card.uuid]
@@ -53,18 +58,30 @@ def _slice(card: Card, settings: Settings) -> Iterator[tuple[int, dict[str, str]
         yield limit, prepared.environment
 
 
-def _too_little(card: Card, free: int, settings: Settings) -> HamiError:
+def _least(card: Card) -> int:
+    """The bytes of the smallest request that takes memory of its own."""
+    return max(PAGE, card.driver_memory.granule or 0)
+
+
+def _too_little(card: Card, free: int, needed: int, settings: Settings) -> HamiError:
     """The error for too little free memory: because of a limit here, or of other programs."""
+    needs = f"a test needs {approximate(2 * needed)}, twice what a program with a context needs"
     effective = next((row for row in slices.limits(settings).cards if row.uuid == card.uuid), None)
     if effective is None or effective.memory is None:
         fix = "end some programs (`nvidia-smi` lists them) and retry"
-        return HamiError("probe", f"only {free} bytes are free on {card.uuid}", fix)
-    why = f"only {free} bytes are free of the limit of {effective.memory} on {card.uuid}"
-    return HamiError("probe", why, "raise the limit, or end programs that it applies to")
+        return HamiError("probe", f"only {approximate(free)} are free; {needs}", fix)
+    size = format_memory(effective.memory)
+    why = f"this slice is too small to test: {approximate(free)} of {size} are free; {needs}"
+    return HamiError("probe", why, "run `hami doctor` outside of it, or raise its limit")
 
 
-def judge(report: Mapping[str, Any], limit: int) -> str:
+def judge(report: Mapping[str, Any], limit: int, least: int = PAGE) -> str:
     """Judge the probe's report.
+
+    Args:
+        report: the report.
+        limit: the limit in bytes.
+        least: bytes of the smallest request.
 
     Raises:
         HamiError: the limit does not hold, or not all of it is available.
@@ -73,20 +90,24 @@ def judge(report: Mapping[str, Any], limit: int) -> str:
     allocated, free = report["allocated"], report["free"]
     if report["total"] != limit:
         fix = "check that nothing removes LD_PRELOAD from the environment"
-        raise HamiError(what, f"a program sees {report['total']} bytes, not {limit}", fix)
+        sees = f"a program sees {approximate(report['total'])}, not {format_memory(limit)}"
+        raise HamiError(what, sees, fix)
     if allocated > limit:
-        why = f"{allocated} bytes were allocated under a limit of {limit}"
+        why = f"{format_memory(allocated)} were allocated under a limit of {format_memory(limit)}"
         raise HamiError(what, why, REPORT)
     stopped_by = report["stopped_by"]
     if stopped_by != OUT_OF_MEMORY:
         raise HamiError(what, f"it was stopped by {stopped_by or 'no error'}", REPORT)
     share = f"{allocated / limit:.1%}"
     found = f"{format_memory(limit)}: {share} could be allocated, then out of memory"
-    if allocated >= ENOUGH * limit:
+    if allocated >= min(ENOUGH * limit, limit - least):
         return found
-    if allocated >= ENOUGH * free:
-        return f"{found}; the driver itself uses {limit - free} bytes of it"
-    why = f"only {allocated} of {limit} bytes could be allocated; {free} were free"
+    if allocated >= min(ENOUGH * free, free - least):
+        return f"{found}; the driver itself uses {approximate(limit - free)} of it"
+    why = (
+        f"only {approximate(allocated)} of {format_memory(limit)} could be allocated;"
+        f" {approximate(free)} were free"
+    )
     raise HamiError(what, why, REPORT)
 
 
@@ -113,9 +134,9 @@ def judge_lookup(report: Mapping[str, Any], limit: int) -> Found:
         )
         return detail, fix
     if total != limit:
-        why = f"a program that finds {library or 'the driver'} sees {total} bytes"
+        why = f"a program that finds {library or 'the driver'} sees {approximate(total)}"
         fix = f"check what LD_PRELOAD and LD_AUDIT load before ours; if nothing, {REPORT}"
-        raise HamiError(what, f"{why}, not {limit}", fix)
+        raise HamiError(what, f"{why}, not {format_memory(limit)}", fix)
     if report["lookup"] == NVML:
         return f"reports {format_memory(total)}"
     if report["page_error"]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import select
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -85,13 +86,18 @@ def parse_listen(field: str, text: str) -> Listen:
 def run_service(service: _Service) -> None:
     """Runs a service until SIGTERM or SIGINT, then stops it gracefully."""
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        force=True,
     )
-    stopping = threading.Event()
+    # The kernel may give a signal to any thread. In each of them the interpreter writes to the
+    # pipe; a lock that the main thread waits for would not notice.
+    wakes, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda *_: None)
     service.start()
     try:
-        stopping.wait()
+        select.select([wakes], [], [])
     finally:
         service.stop()

@@ -83,6 +83,7 @@ def explain_pod(
     server = connect(kubeconfig, context)
     from hami_py.model import legible, pods  # noqa: PLC0415
     from hami_py.model.pods.request import read_pod  # noqa: PLC0415
+    from hami_py.overview.waiting import unbound_pod  # noqa: PLC0415
     from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
 
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
@@ -106,7 +107,7 @@ def explain_pod(
                 click.echo(f"{container} has {share.card} on {assignment.node}: {allocated}")
         click.echo("the cards of this pod count as free below")
     elif pod.spec.node_name is None:
-        click.echo(f"pod {namespace}/{name} waits for a node")
+        click.echo(f"pod {namespace}/{name} waits for a node: {unbound_pod(pod, view, settings)}")
         if pod.gates:
             gates = ", ".join(map(legible, pod.gates))
             click.echo(f"no scheduler tries it while it has these scheduling gates: {gates}")

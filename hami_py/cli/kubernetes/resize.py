@@ -12,7 +12,7 @@ import msgspec
 from hami_py.cli.kubernetes.common import kubernetes_extra
 from hami_py.cli.output import report
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import LimitRequest, check_object_name
+from hami_py.model import UNLIMITED, LimitRequest, check_object_name
 from hami_py.model.pods import assignment_of, decode_pod
 from hami_py.model.pods.annotations import RESIZE, VERSION
 from hami_py.model.pods.resize import encode_resize
@@ -124,6 +124,8 @@ def _changed(card: CardAllocation, request: LimitRequest) -> CardAllocation:
         values.get(card.card) if isinstance(values, Mapping) else values
         for values in (request.memory, request.share)
     )
+    if memory == UNLIMITED:
+        raise InvalidValue("--gpumem", "none", "write a size: a pod has a part of a card")
     if memory is not None and memory % _MIB:
         raise InvalidValue("--gpumem", f"{memory} bytes", "a pod's limit is in whole MiB")
     return msgspec.structs.replace(

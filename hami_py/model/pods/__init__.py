@@ -21,7 +21,7 @@ from hami_py.model.pods import annotations, objects, wire
 from hami_py.model.pods.admission.admit import Admission, ContainerEdit, admit, judge_ephemeral
 from hami_py.model.pods.admission.environment import EnvironmentPlan, InjectedVariable
 from hami_py.model.pods.admission.findings import Finding
-from hami_py.model.pods.affinity import exclusion_reasons
+from hami_py.model.pods.affinity import exclusion_reasons, exclusions
 from hami_py.model.pods.annotations import UnknownVersion
 from hami_py.model.pods.assignment import (
     as_assigned,
@@ -77,6 +77,7 @@ __all__ = [
     "encode_assignment",
     "encode_cards",
     "exclusion_reasons",
+    "exclusions",
     "hami",
     "judge_ephemeral",
     "longest_annotations",

@@ -12,6 +12,7 @@ The operators Lt and Gt of tolerations are not either; they are off by default.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from hami_py.model.names import legible
 from hami_py.model.pods.objects import Node, Pod, Requirement, Taint, Term, Toleration
@@ -25,28 +26,59 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX = 1 << 63
 
 
-def exclusion_reasons(pod: Pod, node: Node) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Exclusion:
+    """A reason why kube-scheduler excludes a node for a pod.
+
+    Attributes:
+        text: the reason, with what the node has.
+        brief: the same for all nodes that have this reason.
+        is_selection: the pod itself selects other nodes.
+    """
+
+    text: str
+    brief: str
+    is_selection: bool = False
+
+
+def exclusions(pod: Pod, node: Node) -> tuple[Exclusion, ...]:
     """The reasons why kube-scheduler excludes the node for the pod; empty = it does not."""
-    return tuple(map(legible, _reasons(pod, node)))
+    return (*_closed(pod, node), *_unselected(pod, node))
 
 
-def _reasons(pod: Pod, node: Node) -> Iterator[str]:
+def exclusion_reasons(pod: Pod, node: Node) -> tuple[str, ...]:
+    """The texts of ``exclusions``."""
+    return tuple(each.text for each in exclusions(pod, node))
+
+
+def _closed(pod: Pod, node: Node) -> Iterator[Exclusion]:
+    """The reasons that the node has."""
     tolerations = pod.spec.tolerations or ()
     cordoned = bool(node.spec.unschedulable) and not _tolerated(_CORDON, tolerations)
     if cordoned:
-        yield "the node is cordoned"
-    if pod.spec.node_name not in (None, "", node.name):
-        yield f"spec.nodeName is {pod.spec.node_name}"
+        yield Exclusion("the node is cordoned", "the node is cordoned")
     for taint in node.spec.taints or ():
         # The cordon is reported already.
         if cordoned and taint.key == _CORDON.key:
             continue
         if taint.effect in _EXCLUDING and not _tolerated(taint, tolerations):
-            yield f"taint {taint} is not tolerated"
+            text = legible(f"taint {taint} is not tolerated")
+            yield Exclusion(text, text)
+
+
+def _unselected(pod: Pod, node: Node) -> Iterator[Exclusion]:
+    """The reasons that the pod has."""
+    if pod.spec.node_name not in (None, "", node.name):
+        yield _selection(f"spec.nodeName is {pod.spec.node_name}")
     for label, value in (pod.spec.node_selector or {}).items():
         if node.labels.get(label) != value:
-            yield f"nodeSelector requires {label}={value}, {_has(node.labels, label)}"
+            required = f"nodeSelector requires {label}={value}"
+            yield _selection(required, f", {_has(node.labels, label)}")
     yield from _unmet(pod, node)
+
+
+def _selection(brief: str, has: str = "") -> Exclusion:
+    return Exclusion(legible(brief + has), legible(brief), is_selection=True)
 
 
 def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
@@ -64,7 +96,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return (toleration.operator or "Equal") == "Equal" and equal
 
 
-def _unmet(pod: Pod, node: Node) -> Iterator[str]:
+def _unmet(pod: Pod, node: Node) -> Iterator[Exclusion]:
     """One matching term of a required affinity suffices; an empty term matches no node."""
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = affinity and affinity.required_during_scheduling_ignored_during_execution
@@ -74,7 +106,8 @@ def _unmet(pod: Pod, node: Node) -> Iterator[str]:
     failed = [list(_failed(term, node)) for term in terms]
     if all(failed):
         wanted = " or ".join(" and ".join(each) for each in failed)
-        yield f"nodeAffinity requires {wanted or 'nothing that a node has'}"
+        text = f"nodeAffinity requires {wanted or 'nothing that a node has'}"
+        yield Exclusion(legible(text), "nodeAffinity excludes the node", is_selection=True)
 
 
 def _failed(term: Term, node: Node) -> Iterator[str]:

@@ -25,6 +25,16 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     """
 
 
+def prepare(*kinds: type) -> None:
+    """Prepares types for threads that decode them; called where the types are defined.
+
+    msgspec (0.21) prepares a type when it is first decoded, and does so without a lock. If two
+    threads decode it for the first time at once, the process may crash.
+    """
+    for kind in kinds:
+        msgspec.json.Decoder(kind)
+
+
 class Decoder(Generic[Decoded]):
     """Decodes JSON, or parsed YAML, into a type.
 

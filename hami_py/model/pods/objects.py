@@ -9,6 +9,7 @@ Field names and types: https://kubernetes.io/docs/reference/generated/kubernetes
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -29,6 +30,14 @@ DEFAULT_SCHEDULER = "default-scheduler"
 _NONE: Mapping[str, str] = {}
 
 
+def unix_time(text: str | None) -> float | None:
+    """The Unix time of a time of the API server, such as ``2026-01-02T03:04:05Z``."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+    except ValueError:
+        return None
+
+
 class Metadata(ApiObject, frozen=True):
     """``ObjectMeta``."""
 
@@ -37,6 +46,7 @@ class Metadata(ApiObject, frozen=True):
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None

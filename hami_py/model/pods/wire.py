@@ -9,6 +9,8 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
+from hami_py.model.pods.decoding import prepare
+
 NodeMode: TypeAlias = Literal["full", "memory", "exclusive", "share", "topology", "mig", "mps"]
 """How a node uses its cards; this is the only list of the modes in Python. ``full``: memory and
 cores are counted and enforced. ``memory``: only memory is. ``exclusive``: whole cards only.
@@ -267,3 +269,6 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 def encode(value: _Wire) -> bytes:
     """The JSON of a value: the same bytes for the same value."""
     return _encoder.encode(value)
+
+
+prepare(Assignment, Cards, Node)

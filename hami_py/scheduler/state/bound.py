@@ -15,6 +15,7 @@ import msgspec
 from hami_py.kube import Undecoded
 from hami_py.model.pods import objects
 from hami_py.model.pods.annotations import ASSIGNMENT
+from hami_py.model.pods.decoding import prepare
 
 __all__ = ["Bound", "is_over"]
 
@@ -35,6 +36,9 @@ class _Binding(msgspec.Struct):
 
     metadata: Metadata
     spec: Spec
+
+
+prepare(_Phase, _Binding)
 
 
 class Bound(NamedTuple):

@@ -8,8 +8,9 @@ latest of these are kept. If a pod is no longer here, the binder reads it from t
 
 from __future__ import annotations
 
+import re
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from hami_py.kube import MOST_BYTES, annotation_bytes, check_annotations
@@ -17,7 +18,7 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.model.pods.annotations import LABELS
 
-__all__ = ["WaitingPod", "WaitingPods", "check_room"]
+__all__ = ["Wait", "WaitingPod", "WaitingPods", "check_room", "reason_of"]
 
 _MOST_FILTERED = 1024
 """Pods kept from filters alone. kube-scheduler filters one pod at a time and has some dozens
@@ -35,6 +36,8 @@ class WaitingPod:
         unscheduled: the condition that says why the last attempt to schedule it failed, if any.
         nominated: the node that kube-scheduler has nominated for it, if any.
         is_terminating: whether it is being deleted, so that it will never be bound.
+        created_s: when it was created, in seconds of the Unix time, if that is known.
+        reason: why it waits, see ``reason_of``.
     """
 
     request: wire.PodRequest
@@ -43,6 +46,8 @@ class WaitingPod:
     unscheduled: objects.Condition | None
     nominated: str | None
     is_terminating: bool
+    created_s: float | None
+    reason: str
 
     @classmethod
     def of(cls, pod: objects.Pod, request: wire.PodRequest) -> WaitingPod:
@@ -50,7 +55,52 @@ class WaitingPod:
         is_terminating = pod.metadata.deletion_timestamp is not None
         annotated = annotation_bytes(pod.annotations)
         is_labelled = LABELS.items() <= pod.labels.items()
-        return cls(request, annotated, is_labelled, pod.unscheduled, pod.nominated, is_terminating)
+        return cls(
+            *(request, annotated, is_labelled, pod.unscheduled, pod.nominated, is_terminating),
+            created_s=objects.unix_time(pod.metadata.creation_timestamp),
+            reason=reason_of(pod.unscheduled),
+        )
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The pods that wait for one reason.
+
+    Attributes:
+        count: their number.
+        longest_s: the seconds since the oldest one was created.
+    """
+
+    count: int = 0
+    longest_s: float = 0.0
+
+    def plus(self, seconds: float) -> Wait:
+        """With another pod, which was created so many seconds ago."""
+        return Wait(self.count + 1, max(self.longest_s, seconds))
+
+
+def reason_of(condition: objects.Condition | None) -> str:
+    """The reason of most nodes in kube-scheduler's message, such as ``no slot left on its cards``.
+
+    Without the names and numbers in it, so that there are few different reasons. kube-scheduler
+    writes ``0/5 nodes are available: 3 REASON, 2 REASON. preemption: …``.
+    """
+    if condition is None:
+        return "not tried yet"
+    if condition.reason == "SchedulingGated":
+        return "it has scheduling gates"
+    found = _MESSAGE.match(condition.message or "")
+    counts: Counter[str] = Counter()
+    for number, text in _OF_NODES.findall(found[1]) if found else ():
+        reason = "a quota is reached" if "quota " in text else _NAMES.sub("…", text)
+        counts[reason] += int(number)
+    return min(counts, key=lambda reason: (-counts[reason], reason), default="other")
+
+
+_MESSAGE = re.compile(r"0/\d+ nodes are available: (.*?)\.?(?: preemption: .*|$)", re.DOTALL)
+# A quota's reason has a comma itself: `… in use, 2 requested`.
+_OF_NODES = re.compile(r"(\d+) (.+?)(?=, \d+ (?!requested)|$)")
+_NAMES = re.compile(r"\d+|(?<= bound to node ).*")
 
 
 def check_room(pod: objects.Pod, request: wire.PodRequest) -> None:
@@ -103,6 +153,21 @@ class WaitingPods:
         """The pod as the watch reported it last, if it did."""
         with self._lock:
             return self._watched.get(uid)
+
+    def reasons(self, now_s: float) -> dict[str, Wait]:
+        """By reason, the pods that the watch has reported and that are not being deleted.
+
+        Args:
+            now_s: the Unix time.
+        """
+        with self._lock:
+            there = [*self._watched.values()]
+        found: dict[str, Wait] = {}
+        for pod in there:
+            if not pod.is_terminating:
+                seconds = 0.0 if pod.created_s is None else max(0.0, now_s - pod.created_s)
+                found[pod.reason] = found.get(pod.reason, Wait()).plus(seconds)
+        return found
 
     def forget(self, uid: str) -> None:
         """Removes a pod that is bound or deleted."""

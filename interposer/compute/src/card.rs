@@ -324,6 +324,7 @@ impl CardLimiter {
         self.send_heartbeat(&mut state, at);
         let grant = self.seats.grant(at);
         let grant = grant.as_ref();
+        state.read_unblock(grant, at);
         let has_lease =
             grant.is_some_and(|grant| grant.kind == Kind::Turn && self.seats.is_granted(grant, at));
         let lingers_until = state.idle_since + TIMING.linger;

@@ -138,14 +138,7 @@ impl State {
             self.set_rate(None, at);
             return Verdict::Unlimited;
         }
-        if let Some(grant) = grant
-            && grant.unblock != self.unblocked
-        {
-            self.unblocked = grant.unblock;
-            if self.is_idle() || grant.unblock & UNBLOCKS_IDLE == 0 {
-                self.progress.unblock(at, grant.unblock & UNBLOCKED);
-            }
-        }
+        self.read_unblock(grant, at);
         let has_lease = grant.is_none_or(|grant| seats.is_granted(grant, at));
         let depth = grant.map_or(0, |grant| grant.depth);
         let depth = if depth > 0 { depth } else { TIMING.depth };
@@ -173,6 +166,16 @@ impl State {
             Own::Empty(credit_at) => Verdict::Empty { until: until.min(credit_at) },
             Own::Held(_) => Verdict::Full { until },
         }
+    }
+
+    /// The coordinator lets launches go on that waited when it decided, because work of the slice is
+    /// stalled.
+    pub(crate) fn read_unblock(&mut self, grant: Option<&Grant>, at: u64) {
+        let Some(grant) = grant.filter(|grant| grant.unblock != self.unblocked) else { return };
+        self.unblocked = grant.unblock;
+        let only_idle = grant.unblock & UNBLOCKS_IDLE != 0;
+        let is_meant = self.waits() && (self.is_idle() || !only_idle);
+        self.progress.unblock(at, if is_meant { grant.unblock & UNBLOCKED } else { 0 });
     }
 
     /// Whether enough is in flight, on the stream or on the card.

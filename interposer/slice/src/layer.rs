@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
 use hami_limits::grants::GrantsView;
-use hami_limits::{Format, LimitsView, NO_LIMIT, Regime, Row};
+use hami_limits::{FileError, Format, LimitsView, NO_LIMIT, Regime, Row};
 use vgpu_driver::report::Once;
 
 use crate::departure::departed;
@@ -47,7 +47,7 @@ struct Joined {
 impl Layer {
     /// The layer of a directory that has a limits page.
     pub(crate) fn open(directory: &Path) -> Result<Self, String> {
-        let view = LimitsView::open(&directory.join("limits")).map_err(|e| e.to_string())?;
+        let view = LimitsView::open(&directory.join("limits")).map_err(|e| unreadable(&e))?;
         check_format(directory, view.format())?;
         Self::with(Limits::Page(view), directory)
     }
@@ -67,7 +67,7 @@ impl Layer {
         };
         let departed = move |dead: &Dead| departed(dead, grants, nvml_namespace);
         let account = Account::attach_with(&directory.join("account"), departed)
-            .map_err(|e| e.to_string())?;
+            .map_err(|e| unreadable(&e))?;
         check_format(directory, account.format())?;
         let account = Box::leak(Box::new(account));
         Ok(Self { limits, grants, account, member: AtomicPtr::default() })
@@ -274,6 +274,11 @@ impl Layer {
         // SAFETY: stored above, never freed (a membership ends with its process).
         unsafe { ours.as_ref() }.map(|joined| &joined.member)
     }
+}
+
+/// The error of a slice's file that cannot be read, with its fix.
+fn unreadable(error: &FileError) -> String {
+    format!("{error}; its slice was removed or damaged: start the program, or its container, again")
 }
 
 /// Only processes whose libraries have the same format may use a slice together.

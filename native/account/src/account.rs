@@ -149,6 +149,24 @@ impl Account {
             && measured.load(Ordering::Relaxed) != bytes
         {
             measured.store(bytes, Ordering::Relaxed);
+            self.note_peak(card, self.used(card));
+        }
+    }
+
+    /// Notes that so many units were charged and requested at once, when one of the requests is
+    /// granted. Of the requests that are charged at one instant, the one that was published last
+    /// has counted all others, so the peak is never too low.
+    #[inline]
+    pub(crate) fn raise_peak(&self, card: usize, units: u64) {
+        self.note_peak(card, (units * UNIT).saturating_add(self.measured(card)));
+    }
+
+    #[inline]
+    fn note_peak(&self, card: usize, bytes: u64) {
+        if let Some(peak) = self.layout().header.peak.0.get(card)
+            && peak.load(Ordering::Relaxed) < bytes
+        {
+            peak.fetch_max(bytes, Ordering::Relaxed);
         }
     }
 

@@ -107,8 +107,9 @@ impl Member<'_> {
     fn wait_for_room(&self, request: &Request, deadline: Instant) -> Outcome {
         let mut revoke_at = Instant::now() + REVOKE_AFTER;
         for attempt in 0_u32.. {
-            if self.fits(request) {
-                return if self.commit(request) { Outcome::Granted } else { Outcome::Revoked };
+            if let Some(total) = self.fits(request) {
+                let is_charged = self.commit(request, total);
+                return if is_charged { Outcome::Granted } else { Outcome::Revoked };
             }
             if self.is_over(request) {
                 return Outcome::Over;

@@ -62,6 +62,9 @@ pub(crate) struct Header {
     pub any_kept: AtomicU32,
     /// The path of the file behind the marked descriptors, with a zero byte behind it.
     pub descriptor_path: [AtomicU64; PATH],
+    /// Per card, the most bytes that a granted request has found in use, with its own. Zero if an
+    /// older library has charged.
+    pub peak: Line<[AtomicU64; CARDS]>,
 }
 
 /// Times for finding deaths, in milliseconds since boot.
@@ -219,6 +222,7 @@ const _: () = assert!(offset_of!(Header, wake) == 448);
 const _: () = assert!(offset_of!(Header, departed_compute) == 512);
 const _: () = assert!(offset_of!(Header, measured) == 896);
 const _: () = assert!(offset_of!(Header, shared_high) == 1024);
+const _: () = assert!(offset_of!(Header, peak) == 1216);
 const _: () = assert!(offset_of!(Record, reaping) == 48);
 const _: () = assert!(offset_of!(Record, counters) == 64);
 const _: () = assert!(size_of::<ComputeWords>() == 64);

@@ -106,6 +106,7 @@
 //!   1028  any_kept: u32              whether descriptors may be all that keeps some memory: 0 no, 1 yes,
 //!                                    2 yes, and it was looked up
 //!   1032  descriptor_path: [u8; 128] the file behind the marked descriptors
+//!   1216  peak: [u64; 16]            the most bytes in use
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot

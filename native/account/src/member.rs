@@ -106,7 +106,9 @@ impl<'a> Member<'a> {
         if committed + self.account.shared_units(card) + request.units <= request.limit
             && let Published::Yes = self.publish(&request)
         {
-            if self.fits(&request) && self.commit(&request) {
+            if let Some(total) = self.fits(&request)
+                && self.commit(&request, total)
+            {
                 return Ok(());
             }
             self.withdraw(&request);
@@ -246,16 +248,19 @@ impl<'a> Member<'a> {
         Published::Yes
     }
 
+    /// The units that are charged and requested with a published request, if that fits.
     #[inline]
-    pub(crate) fn fits(&self, request: &Request) -> bool {
-        let total = self.words(request).map(Word::total).sum::<u64>();
-        total + self.account.shared_units(request.card) <= request.limit
+    pub(crate) fn fits(&self, request: &Request) -> Option<u64> {
+        let words = self.words(request).map(Word::total).sum::<u64>();
+        let total = words + self.account.shared_units(request.card);
+        (total <= request.limit).then_some(total)
     }
 
-    /// Charges a published request that fits. False if another process has revoked it. Then the
-    /// caller must withdraw it, because others may have been granted the same memory.
+    /// Charges a published request that fits, with this `total`. False if another process has
+    /// revoked it. Then the caller must withdraw it, because others may have been granted the same
+    /// memory.
     #[inline]
-    pub(crate) fn commit(&self, request: &Request) -> bool {
+    pub(crate) fn commit(&self, request: &Request, total: u64) -> bool {
         at(Step::BeforeCommit);
         let word = self.word(request.card);
         let mut old = word.load(Ordering::Relaxed);
@@ -267,6 +272,7 @@ impl<'a> Member<'a> {
             }
         }
         at(Step::Committed);
+        self.account.raise_peak(request.card, total);
         true
     }
 

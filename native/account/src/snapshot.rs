@@ -49,6 +49,9 @@ pub struct Snapshot {
     /// The bytes of `used` per card that no process is charged, and that the driver was measured to
     /// hold for them.
     pub measured: [u64; CARDS],
+    /// The most bytes per card that were in use since the account was created. A request that was
+    /// withdrawn beside a granted one may count.
+    pub peak: [u64; CARDS],
     /// Refused charges per card, including processes that have exited.
     pub refusals: [u64; CARDS],
     /// Engine time per card in nanoseconds, including processes that have exited.
@@ -217,7 +220,10 @@ fn decode(
     }
     let measured = u64s(bytes, offset_of!(Header, measured));
     add(&mut used, &measured);
-    Ok(Snapshot { processes, used, measured, refusals, used_ns, throttled_ns, anomalies })
+    // What is measured may have grown since the last request.
+    let mut peak = u64s(bytes, offset_of!(Header, peak));
+    peak.iter_mut().zip(used).for_each(|(peak, used)| *peak = used.max(*peak));
+    Ok(Snapshot { processes, used, measured, peak, refusals, used_ns, throttled_ns, anomalies })
 }
 
 fn held(bytes: &[u8], card: usize, slot: usize) -> u64 {

@@ -13,6 +13,7 @@ use std::time::Duration;
 #[derive(Default)]
 struct Model {
     held: [[u64; 5]; CARDS],
+    peak: [u64; CARDS],
     refusals: [[u64; 5]; CARDS],
     anomalies: u64,
 }
@@ -23,6 +24,7 @@ impl Model {
         let fits = self.held[card].iter().sum::<u64>() + rounded <= limit;
         if fits {
             self.held[card][member] += rounded;
+            self.peak[card] = self.held[card].iter().sum::<u64>().max(self.peak[card]);
         } else {
             self.refusals[card][member] += 1;
         }
@@ -35,6 +37,18 @@ impl Model {
         self.anomalies += u64::from(rounded > *held);
         *held = held.saturating_sub(rounded);
     }
+}
+
+#[test]
+fn what_was_measured_counts_for_the_peak() {
+    let scratch = Scratch::new("measured");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let member = account.join().unwrap();
+    member.charge(0, 3 * MIB, 8 * MIB).unwrap();
+    account.set_measured(0, 2 * MIB);
+    account.set_measured(0, MIB);
+    let snapshot = Snapshot::read(&scratch.path()).unwrap();
+    assert_eq!((snapshot.used[0], snapshot.peak[0]), (4 * MIB, 5 * MIB));
 }
 
 #[test]
@@ -67,6 +81,7 @@ fn the_account_agrees_with_plain_arithmetic() {
     let snapshot = Snapshot::read(&scratch.path()).unwrap();
     assert_eq!(snapshot.anomalies, model.anomalies);
     assert!(model.anomalies > 0);
+    assert_eq!(snapshot.peak, model.peak);
     for card in 0..CARDS {
         assert_eq!(snapshot.used[card], model.held[card].iter().sum::<u64>());
         assert_eq!(snapshot.refusals[card], model.refusals[card].iter().sum::<u64>());

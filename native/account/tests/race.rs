@@ -21,6 +21,8 @@ struct Shared {
     /// Per process, the size of this round's request if it was refused.
     refused: [AtomicU64; 8],
     over: AtomicU64,
+    /// The most that was granted at one instant.
+    peak: AtomicU64,
     false_refusals: AtomicU64,
     granted: AtomicU64,
     refusals: AtomicU64,
@@ -86,6 +88,7 @@ fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared,
     assert_eq!(count(&shared.false_refusals), 0, "refused what fits, of {refusals} refusals");
     let account = Snapshot::read(&scratch.path()).unwrap();
     assert_eq!((account.used[0], account.anomalies), (0, 0));
+    assert!((count(&shared.peak)..=limit).contains(&account.peak[0]), "{}", account.peak[0]);
 }
 
 /// Whether the request fits. A charge that timed out does not tell, so it is repeated.
@@ -145,6 +148,7 @@ fn enter(shared: &Shared, size: u64, limit: u64) {
         *held
     });
     shared.over.fetch_add(u64::from(held > limit), Ordering::Relaxed);
+    shared.peak.fetch_max(held, Ordering::Relaxed);
 }
 
 fn equal_sizes(member: &Member, shared: &Shared, me: usize, limit: u64) {

@@ -69,7 +69,7 @@ pub use questions::explain::{CardExplanation, ContainerExplanation, Explanation}
 pub use questions::filter::Filtered;
 pub use questions::prioritize::{MOST_PRIORITY, Rated};
 pub use questions::reserve::Refusal;
-pub use questions::usage::{CardUsage, NodeUsage, PodUsage};
+pub use questions::usage::{CardUsage, NamespaceUsage, NodeUsage, PodUsage};
 pub use rules::card_reason::{CardReason, Tally};
 pub use rules::node_reason::{NodeReason, QuotaReason};
 pub use rules::shape;

@@ -2,7 +2,7 @@
 //!
 //! It prints, one line each: the time from a signal to the grant that answers it (published: for a
 //! process that polls; awake: for a process that sleeps), and the CPU time of the coordinator while
-//! slices take turns, while all are idle, and while a sweeper lists the processes of idle slices.
+//! slices take leases, while all are idle, and while a sweeper lists the processes of idle slices.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -20,15 +20,15 @@ const ROUNDS: usize = 2_000;
 fn main() {
     latency("published", |_, _| std::hint::spin_loop());
     latency("awake", |player, seen| player.view.wait(0, seen, Duration::from_secs(1)));
-    for slices in [2, 4, 100] {
-        usage(&format!("{slices} slices in turns"), slices, true);
+    for slices in [2, 4, 10, 100] {
+        usage(&format!("{slices} active slices"), slices, true);
     }
-    usage("4 idle slices", 4, false);
+    usage("50 idle slices", 50, false);
     usage("100 idle slices", 100, false);
     swept(50);
 }
 
-/// Two processes wait one after the other, and are idle again at once: each gets a turn
+/// Two processes wait one after the other, and are idle again at once: each gets a lease
 /// immediately.
 fn latency(name: &str, wait: impl Fn(&Player, u32)) {
     let runtime = Runtime::new("latency");

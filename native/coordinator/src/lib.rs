@@ -102,7 +102,7 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
     }
 }
 
-/// Grants turns to the slices under `<runtime>/slices`. Returns when there has been no slice for
+/// Leases the cards to the slices under `<runtime>/slices`. Returns when there has been no slice for
 /// the time `linger`.
 ///
 /// It runs on the calling thread, and installs a handler for SIGBUS for that time. The caller makes

@@ -57,7 +57,7 @@ struct Measured {
 /// Which processes to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Those that others wait for: with running work, or with the turn. A process that died while
+    /// Those that others wait for: with running work, or with the lease. A process that died while
     /// it waited is found when it has the lease.
     WaitedFor,
     /// Also the idle ones of slices with a share, because their neighbours need permission while
@@ -174,7 +174,7 @@ impl Slice {
             grants.iter().enumerate().any(|(row, grant)| {
                 match self.account.compute(slot, row).report().state {
                     State::Running => true,
-                    State::Waiting => has_turn(grant, slot),
+                    State::Waiting => may_launch(grant, slot),
                     State::Idle => false,
                 }
             })
@@ -325,7 +325,7 @@ fn id_of(process: ProcessIdentity, joined_at: u64) -> u64 {
     joined_at ^ u64::from(pid) ^ start_time.rotate_left(32) ^ pid_namespace.rotate_left(16)
 }
 
-fn has_turn(grant: &Grant, slot: usize) -> bool {
+fn may_launch(grant: &Grant, slot: usize) -> bool {
     match grant.holder {
         Holder::None => false,
         Holder::Slot(holder) => grant.kind != Kind::Own && usize::from(holder) == slot,

@@ -51,7 +51,7 @@ fn a_directory_that_is_no_slice_is_ignored_and_delays_no_slice() {
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _players = [player(&first, 0, stage), player(&second, 1, stage)];
-    stage.wait_for_turns(&[0, 1], 5);
+    stage.wait_for_leases(&[0, 1], 5);
     assert_eq!(pulse(&runtime.at("no-limits")), 0);
     assert_eq!(std::fs::read(runtime.at("no-account").join("account")).unwrap(), b"damaged");
 }
@@ -73,7 +73,7 @@ fn a_slice_that_is_being_created_is_found_when_it_is_complete() {
         std::fs::rename(runtime.path().join("parts").join(file), second.join(file)).unwrap();
     }
     let _second = player(&second, 1, stage);
-    stage.wait_for_turns(&[0, 1], 5);
+    stage.wait_for_leases(&[0, 1], 5);
     stage.assert_none_met();
 }
 
@@ -112,7 +112,7 @@ fn a_kernel_that_cannot_wait_for_many_words_is_polled() {
         hami_coordinator::coordinate(runtime.path(), FOR_EVER).unwrap();
     });
     let _players = [player(&first, 0, stage), player(&second, 1, stage)];
-    stage.wait_for_turns(&[0, 1], 5);
+    stage.wait_for_leases(&[0, 1], 5);
     stage.assert_none_met();
 }
 

@@ -38,6 +38,7 @@ const UNITS: Units = &[
     ("GB", 1_000_000_000),
     ("MB", 1_000_000),
     ("KB", 1_000),
+    ("B", 1),
 ];
 
 impl Source {
@@ -253,7 +254,6 @@ mod tests {
             "4 GiB",
             "4gib",
             "4GIB",
-            "4B",
             "4PiB",
             "4iB",
             "0x10",
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(format_memory(bytes), text);
             assert_eq!(memory(text, Api), Ok(Some(bytes)));
         }
-        assert_eq!(format_memory(1001), "1001 bytes");
+        assert_eq!(format_memory(1001), "1001B");
         assert_eq!(format_memory(0), "0 bytes");
     }
 

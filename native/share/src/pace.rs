@@ -227,9 +227,13 @@ impl Progress {
         self.rounds > 0
     }
 
-    /// The coordinator lets launches go on because work of the slice is stalled.
+    /// The coordinator lets launches go on because work of the slice is stalled: this many of this
+    /// process.
     pub fn unblock(&mut self, now: u64, launches: u64) {
-        self.round_at = now;
+        self.admitted_at = now;
+        if launches > 0 {
+            self.round_at = now;
+        }
         self.admitted = self.admitted.max(launches);
     }
 

@@ -156,6 +156,27 @@ static int graph(int branches)
 static int graph_of_a_chain(void) { return graph(1); }
 static int graph_with_branches(void) { return graph(4); }
 
+/* Graphs of 1, 4 and 16 kernels by turns, with a wait and a pause of a millisecond after each. */
+static int graphs_of_changing_length(void)
+{
+    enum { LENGTHS = 3, PAUSE_US = 1000 };
+    static handle executables[LENGTHS];
+    static int turn;
+    for (int i = 0, length = 1; i < LENGTHS && !executables[LENGTHS - 1]; i++, length *= 4) {
+        handle captured;
+        DO(cuStreamBeginCapture_v2, stream(0), THREAD_LOCAL);
+        for (int launched = 0; launched < length; launched++)
+            launch(function(), 1, stream(0));
+        DO(cuStreamEndCapture, stream(0), &captured);
+        DO(cuGraphInstantiateWithFlags, &executables[i], captured, 0);
+    }
+    int which = turn++ % LENGTHS;
+    DO(cuGraphLaunch, executables[which], stream(0));
+    DO(cuStreamSynchronize, stream(0));
+    usleep(PAUSE_US);
+    return 1 << 2 * which;
+}
+
 static const struct { const char *name; int (*few)(void); int cards; } ways[] = {
     {"streams", streams_beside, 1},
     {"filling", streams_that_fill_the_card, 1},
@@ -169,6 +190,7 @@ static const struct { const char *name; int (*few)(void); int cards; } ways[] = 
     {"elsewhere", stream_of_another_context, 1},
     {"graph", graph_of_a_chain, 1},
     {"branches", graph_with_branches, 1},
+    {"lengths", graphs_of_changing_length, 1},
 };
 
 int main(int argc, char **argv)

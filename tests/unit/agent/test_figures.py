@@ -1,7 +1,9 @@
 """The metrics of a container show only limits that are enforced."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +11,12 @@ import pytest
 from hami_py.agent.figures import Figures
 from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
+from hami_py.errors import InvalidValue
 from hami_py.kube import Reference
 from hami_py.model.limits import Mode
 from hami_py.model.pods import PodSettings
 from hami_py.model.pods.wire import NodeMode, PodName
-from hami_py.monitor import ContainerFigures, NodeFigures
+from hami_py.monitor import ContainerFigures, NodeFigures, decode, encode
 from hami_py.node.ledger import Entry
 from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
@@ -75,3 +78,58 @@ def test_a_share_is_shown_as_soft_or_hard(
     node.ledger.put(entry)
     (found,) = collected(node).containers
     assert found.soft is soft
+
+
+def test_the_used_share_is_the_engine_time_of_the_last_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = state(settings(tmp_path), "A")
+    cards, name = (on("A", 3000, 30),), PodName("p", "default", "p")
+    node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal"))
+    now_s, engine_ns, read_s = 100.0, 0, 0.0
+
+    def use_at(_: str) -> tuple[float, SimpleNamespace]:
+        figures = {"used_ns": [engine_ns], "throttled_ns": [0], "refusals": [0], "memory_peak": [7]}
+        return read_s or now_s, SimpleNamespace(processes=[], measured_memory=[0], **figures)
+
+    monkeypatch.setattr(node, "use_at", use_at)
+    nothing: Any = None
+    observer = Observer(node, nothing, Reference("Node", "n1", "n1"), nothing, slots=10)
+    figures = Figures("n1", node, observer)
+
+    def share() -> float | None:
+        (found,) = figures.collect(registered=True, waiting=0).containers
+        assert found.peak == 7, "the account's, although nothing is in use"
+        return found.share_used
+
+    assert share() is None, "one reading has no rate"
+    now_s, engine_ns = 100.5, 150_000_000
+    assert share() is None, "half a second is too short"
+    now_s, engine_ns = 102.0, 600_000_000
+    assert share() == pytest.approx(0.3)
+    now_s, engine_ns = 102.1, 700_000_000
+    assert share() == pytest.approx(0.3), "a scrape does not begin a new second"
+    now_s = 103.0
+    assert share() == pytest.approx(0.1)
+    # Another part has read the account a second ago.
+    now_s, read_s, engine_ns = 106.0, 105.0, 1_300_000_000
+    assert share() == pytest.approx(0.3)
+
+
+def test_the_figures_are_the_same_as_json(tmp_path: Path) -> None:
+    node = state(settings(tmp_path), "A")
+    node.pods.changed(pod("p", {"main": on("A", 3000, 30)}))
+    found = collected(node)
+    assert found.level == "preload"
+    assert decode(encode(found)) == replace(
+        found, cards=list(found.cards), containers=list(found.containers), excess=[]
+    )
+
+
+def test_figures_of_another_release_are_read() -> None:
+    card = {"uuid": "A", "index": 0, "model": "m", "memory": 1, "used": None, "allocated": 0}
+    card |= {"share_allocated": 0.0, "foreign": 0, "healthy": True, "of_a_later_release": [1]}
+    data = json.dumps({"node": "n", "cards": [card], "later": {}}).encode()
+    assert decode(data).cards[0].uuid == "A"
+    with pytest.raises(InvalidValue, match="one release"):
+        decode(b"it is not active\n")

@@ -122,6 +122,22 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
     }
 
 
+def test_no_hook_reads_what_a_container_asks_of_the_driver(
+    paths: Paths, cards: cdi.NodeCards
+) -> None:
+    """Of NVIDIA's toolkit 1.20: it would guarantee a container memory of others."""
+    hooks = [
+        {"hookName": "createRuntime", "path": "/usr/bin/nvidia-cdi-hook", "args": args}
+        for args in (
+            ["nvidia-cdi-hook", "update-ldcache"],
+            ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-a"],
+            ["nvidia-ctk", "hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-a"],
+        )
+    ]
+    put(paths.cdi[0], "nvidia.json", renamed("GPU-a", hooks=hooks))
+    assert cards.edits(["GPU-a"]).own["hooks"] == hooks[:1]
+
+
 def test_containers_that_start_at_once_have_a_device_each(
     paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices
 ) -> None:

@@ -46,6 +46,14 @@ def test_its_cards_can_be_given_to_containers(tmp_path: Path) -> None:
     assert edits.own["deviceNodes"] == [{"path": "/dev/nvidia0"}]
 
 
+def test_the_path_of_the_agents_image_need_not_have_chroot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    make_specification(program(tmp_path, WRITES), tmp_path, node=Path("/"))
+    assert (tmp_path / "nvidia.yaml").exists()
+
+
 def test_the_drivers_files_may_be_below_another_directory(tmp_path: Path) -> None:
     heard = program(tmp_path, 'printf "%s\n" "$@" > "$0.arguments"')
     make_specification(heard, tmp_path, "/run/nvidia/driver", node=Path("/"))

@@ -164,7 +164,7 @@ def test_a_cards_name_may_be_anything() -> None:
 
 @contextlib.contextmanager
 def listening(metrics: Callable[[], str], cards: Callable[[], bytes]) -> Iterator[str]:
-    routes = probe_routes(list, lambda: True, metrics, cards)
+    routes = probe_routes(list, lambda: True, metrics, cards, cards)
     server = Server(Router(routes), Listen())
     server.start()
     try:
@@ -210,3 +210,55 @@ def test_other_requests_are_answered_while_metrics_are_written(path: str) -> Non
         finally:
             goes_on.set()
         assert scraped.result(30) == ""
+
+
+def test_namespaces_have_what_their_pods_have_and_the_limits_of_their_quotas() -> None:
+    allocator = Allocator()
+    allocator.set_node(wire.encode(wire.Node("n", (card("n", 0), card("n", 1)))))
+    allocator.set_quota(wire.encode(wire.Quota("ml", "q", gpu=5, cores=250)))
+    allocator.set_quota(wire.encode(wire.Quota("idle", "r", memory_mib=7)))
+    allocator.reserve(wire.encode(request("p", 2, 3000, 40)), "n", 0)
+    exposed = told(meter(allocator).exposition())
+    assert exposed["hami_scheduler_namespace_allocated"] == {
+        ("idle", "cards"): 0,
+        ("idle", "memory_bytes"): 0,
+        ("idle", "cores"): 0,
+        ("ml", "cards"): 2,
+        ("ml", "memory_bytes"): 6000 * MIB,
+        ("ml", "cores"): 0.8,
+    }
+    assert exposed["hami_scheduler_quota_limit"] == {
+        ("idle", "r", "memory_bytes"): 7 * MIB,
+        ("ml", "q", "cards"): 5,
+        ("ml", "q", "cores"): 2.5,
+    }
+
+
+def test_hamis_names_have_hamis_labels_and_units() -> None:
+    """https://github.com/Project-HAMi/HAMi, cmd/scheduler/metrics.go."""
+    allocator = Allocator()
+    allocator.set_node(wire.encode(wire.Node("n", (card("n", 0), card("n", 1)))))
+    allocator.set_quota(wire.encode(wire.Quota("ml", "q", gpu=5, memory_mib=8000)))
+    allocator.set_quota(wire.encode(wire.Quota("ml", "less", memory_mib=7000)))
+    allocator.reserve(wire.encode(request("p", 1, 2500, 40)), "n", 0)
+    text = meter(allocator).hami().decode()
+    exposed = told(text)
+    (uuid,) = {key[-1] for key in exposed["hami_vgpu_memory_allocated_bytes"]}
+    other = f"GPU-n-{1 - int(uuid[-1])}"
+    at = ("vGPU", "n", uuid, uuid[-1])
+    assert exposed["hami_gpu_memory_limit_bytes"][at] == 10_000 * MIB
+    assert exposed["hami_gpu_core_limit_ratio"][at] == 100
+    assert exposed["hami_gpu_memory_allocated_bytes"] == {
+        at: 2500 * MIB,
+        ("vGPU", "n", other, other[-1]): 0,
+    }
+    assert exposed["hami_gpu_core_allocated_ratio"][at] == 40
+    assert exposed["hami_gpu_shared_count"][at] == 1
+    assert exposed["hami_node_gpu_memory_allocated_ratio"][at] == 0.25
+    of_pod = ("vGPU", "n", "ml", "p", "0", uuid)
+    assert exposed["hami_vgpu_memory_allocated_bytes"] == {of_pod: 2500 * MIB}
+    assert exposed["hami_vgpu_core_allocated_ratio"] == {of_pod: 40}
+    # In the units of the resources; of two quotas the lower one.
+    gpu, memory = (("ml", f"nvidia.com/{name}", "vGPU") for name in ("gpu", "gpumem"))
+    assert exposed["hami_resource_quota_limit"] == {gpu: 5, memory: 7000}
+    assert exposed["hami_resource_quota_used"] == {("5", *gpu): 1, ("7000", *memory): 2500}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hami_py.scheduler.state.waiting import WaitingPods
+from hami_py.model.pods.objects import Condition
+from hami_py.scheduler.state.waiting import Wait, WaitingPods, reason_of
 from unit.scheduler.small import Small
 
 
@@ -73,3 +74,49 @@ def test_an_ended_or_deleted_pod_holds_nothing_after_late_events() -> None:
     # A late filter, and a late bind, of a deleted pod.
     assert small.bind("deleted", "a") != ""
     assert small.fits("next", "a") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "0/7 nodes are available: 2 Insufficient nvidia.com/gpu, 4 too little memory free on"
+            " its cards, 1 node(s) were unschedulable. preemption: 0/7 nodes are available: 7 No"
+            " preemption victims found for incoming pod.",
+            "too little memory free on its cards",
+        ),
+        (
+            "0/2 nodes are available: 2 no NUMA node has 3 fitting cards.",
+            "no NUMA node has … fitting cards",
+        ),
+        (
+            "0/9 nodes are available: 9 quota mine of namespace ml allows 5 cards: 4 in use, 2"
+            " requested. preemption: not eligible",
+            "a quota is reached",
+        ),
+        ("0/1 nodes are available: 1 the pod is bound to node n1.", "the pod is bound to node …"),
+        ("0/2 nodes are available: 1 b, 1 a.", "a"),
+        ("the cluster is not known yet; kube-scheduler tries the pod again", "other"),
+        (None, "other"),
+    ],
+)
+def test_a_reason_is_the_one_of_most_nodes_without_names(message: str | None, reason: str) -> None:
+    assert reason_of(Condition("PodScheduled", "False", "Unschedulable", message)) == reason
+
+
+def test_waiting_pods_are_counted_by_reason_with_the_age_of_the_oldest() -> None:
+    small = Small().listed()
+    failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    for name, second, conditions in (("a", 10, []), ("b", 40, []), ("c", 20, [failed])):
+        small.create(name, creationTimestamp=f"1970-01-01T00:00:{second}Z")
+        small.server.pods[name]["status"] = {"conditions": conditions}
+        small.told(name)
+    waiting = small.cluster.waiting
+    assert waiting.reasons(100.0) == {
+        "not tried yet": Wait(2, 90.0),
+        "it has scheduling gates": Wait(1, 80.0),
+    }
+    small.server.pods["c"]["metadata"]["deletionTimestamp"] = "1970-01-01T00:01:00Z"
+    small.told("c")
+    small.cluster.pods.deleted(small.seen("a"))
+    assert waiting.reasons(30.0) == {"not tried yet": Wait(1, 0.0)}, "clocks may differ"

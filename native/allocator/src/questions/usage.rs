@@ -4,7 +4,7 @@ use crate::engine::Allocator;
 use crate::rules::card::{Allocated, CardState, Facts};
 use crate::state::allocations::{PodAllocation, State};
 use crate::state::node::Node;
-use crate::wire::Mode;
+use crate::wire::{Mode, Quota};
 use serde::Serialize;
 
 /// The number of nodes in a part. Reading a part takes about as long as a filter, which is how long
@@ -72,7 +72,34 @@ pub struct PodUsage {
     pub slots: u32,
 }
 
+/// The usage of a namespace, as its quotas count it.
+#[derive(Debug, Serialize)]
+pub struct NamespaceUsage {
+    /// The name.
+    pub namespace: String,
+    /// Cards, summed over containers.
+    pub cards: u64,
+    /// MiB, summed over the cards of all containers.
+    pub memory_mib: u64,
+    /// Percent, likewise.
+    pub cores: u64,
+    /// Its quotas by name.
+    pub quotas: Vec<Quota>,
+}
+
 impl Allocator {
+    /// The usage of all namespaces that have pods or quotas, by name.
+    pub fn namespaces(&self) -> Vec<NamespaceUsage> {
+        let each = self.quotas.namespaces().map(|(namespace, quotas, used)| NamespaceUsage {
+            namespace: namespace.to_owned(),
+            cards: used.cards,
+            memory_mib: used.memory_mib,
+            cores: used.cores,
+            quotas: quotas.into_iter().cloned().collect(),
+        });
+        each.collect()
+    }
+
     /// The usage of all nodes by name, and of removed nodes that still have pods.
     pub fn usage(&self) -> Vec<NodeUsage> {
         let mut nodes: Vec<&Node> = self.nodes.iter().flatten().collect();
@@ -80,11 +107,12 @@ impl Allocator {
         nodes.into_iter().map(|node| node_usage(node, &self.pods_on(node))).collect()
     }
 
-    /// The usage part by part, unordered and without pods, so that other questions need not wait;
-    /// `None` after the last part.
-    pub fn usage_part(&self, part: usize) -> Option<Vec<NodeUsage>> {
-        let nodes = self.nodes.chunks(PART).nth(part)?;
-        Some(nodes.iter().flatten().map(|node| node_usage(node, &[])).collect())
+    /// The usage part by part, unordered, so that other questions need not wait; `None` after the
+    /// last part.
+    pub fn usage_part(&self, part: usize, with_pods: bool) -> Option<Vec<NodeUsage>> {
+        let nodes = self.nodes.chunks(PART).nth(part)?.iter().flatten();
+        let pods = |node| if with_pods { self.pods_on(node) } else { Vec::new() };
+        Some(nodes.map(|node| node_usage(node, &pods(node))).collect())
     }
 
     fn pods_on(&self, node: &Node) -> Vec<&PodAllocation> {

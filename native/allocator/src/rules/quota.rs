@@ -164,6 +164,13 @@ impl Quotas {
         self.namespaces.values().flat_map(|namespace| namespace.quotas.values())
     }
 
+    /// Each namespace with quotas or pods, by name: its quotas, and what its pods use.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, Vec<&Quota>, QuotaUse)> {
+        self.namespaces
+            .iter()
+            .map(|(name, there)| (&**name, there.quotas.values().collect(), there.quota_use))
+    }
+
     fn forget(&mut self, namespace: &str) {
         if self
             .namespaces

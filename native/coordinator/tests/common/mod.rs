@@ -1,5 +1,5 @@
 //! A runtime directory with slices, a coordinator in its own process, and members that simulate
-//! programs: they wait, run while they have the turn, signal, and detect each other.
+//! programs: they wait, run while they have the lease, signal, and detect each other.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 #[path = "../../../account/tests/common/mod.rs"]
@@ -79,8 +79,8 @@ pub struct Stage {
     /// How often a player could not run for so long that others did not have to wait for it.
     pub late: AtomicU32,
     pub end: AtomicU32,
-    /// The turns of each player.
-    pub turns: [AtomicU32; 256],
+    /// The leases of each player.
+    pub leases: [AtomicU32; 256],
 }
 
 const COUNT_BITS: u32 = 16;
@@ -109,24 +109,24 @@ impl Stage {
         let _ = self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
-    pub fn turns_of(&self, player: usize) -> u32 {
-        self.turns[player].load(Ordering::SeqCst)
+    pub fn leases_of(&self, player: usize) -> u32 {
+        self.leases[player].load(Ordering::SeqCst)
     }
 
-    /// Waits until these players have had some more turns each.
-    pub fn wait_for_turns(&self, players: &[usize], more: u32) {
-        let before: Vec<u32> = players.iter().map(|player| self.turns_of(*player)).collect();
+    /// Waits until these players have had some more leases each.
+    pub fn wait_for_leases(&self, players: &[usize], more: u32) {
+        let before: Vec<u32> = players.iter().map(|player| self.leases_of(*player)).collect();
         let goals = || players.iter().zip(&before).map(|(player, before)| (*player, before + more));
         wait_until(
-            || goals().all(|(player, goal)| self.turns_of(player) >= goal),
+            || goals().all(|(player, goal)| self.leases_of(player) >= goal),
             || {
-                let waits = goals().filter(|(player, goal)| self.turns_of(*player) < *goal);
-                format!("too few turns: {:?}", waits.collect::<Vec<_>>())
+                let waits = goals().filter(|(player, goal)| self.leases_of(*player) < *goal);
+                format!("too few leases: {:?}", waits.collect::<Vec<_>>())
             },
         );
     }
 
-    /// Asserts that two slices never had the card at once. A player that cannot run during its turn
+    /// Asserts that two slices never had the card at once. A player that cannot run during its lease
     /// is skipped like a stopped one, and may then meet another.
     pub fn assert_none_met(&self) {
         let met = self.overlaps.load(Ordering::SeqCst);
@@ -151,7 +151,7 @@ pub fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// A program that always has more to do, and only works in its turns.
+/// A program that always has more to do, and only works in its leases.
 pub struct Player<'a> {
     pub view: GrantsView,
     pub member: &'a Member<'a>,
@@ -239,7 +239,7 @@ impl<'a> Player<'a> {
         if longest.max(now() - at) > TIMING.silent / 2 {
             self.stage.late.fetch_add(1, Ordering::SeqCst);
         }
-        self.stage.turns[self.index].fetch_add(1, Ordering::SeqCst);
+        self.stage.leases[self.index].fetch_add(1, Ordering::SeqCst);
         self.report(grant.turn, ComputeState::Waiting);
     }
 }

@@ -126,7 +126,8 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     let file = Scratch::new("damage");
     drop(GrantsPage::create(&file.0).unwrap());
     let good = fs::read(&file.0).unwrap();
-    // Bit 65 is one of the version: it leads to the previous format, whose layout is the same.
+    // Flipping bit 65 gives the version of the previous format, which is valid: its layout is the
+    // same.
     for bit in (0..128).filter(|bit| *bit != 65) {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);

@@ -13,13 +13,13 @@ use std::time::Duration;
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 #[test]
-fn programs_of_two_slices_take_turns_and_never_meet() {
-    let runtime = Runtime::new("turns");
+fn programs_of_two_slices_have_leases_and_never_meet() {
+    let runtime = Runtime::new("leases");
     let (first, second) = (runtime.slice("first", Some(30)), runtime.slice("second", Some(70)));
     let stage = stage();
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _players = [player(&first, 0, stage), player(&first, 1, stage), player(&second, 2, stage)];
-    stage.wait_for_turns(&[0, 1, 2], 5);
+    stage.wait_for_leases(&[0, 1, 2], 5);
     stage.assert_none_met();
     // Both need permission, and get a pulse.
     let view = GrantsView::open(&second.join("grants")).unwrap();
@@ -29,14 +29,14 @@ fn programs_of_two_slices_take_turns_and_never_meet() {
 
 /// A container that restarts after an upgrade has its old library, which needs the old files.
 #[test]
-fn slices_of_both_formats_take_turns() {
+fn slices_of_both_formats_have_leases() {
     let runtime = Runtime::new("formats");
     let old = runtime.slice_in(Format::Previous, "old", Some(30));
     let new = runtime.slice("new", Some(30));
     let stage = stage();
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _players = [player(&old, 0, stage), player(&new, 1, stage)];
-    stage.wait_for_turns(&[0, 1], 5);
+    stage.wait_for_leases(&[0, 1], 5);
     stage.assert_none_met();
 }
 
@@ -96,9 +96,9 @@ fn a_slice_without_a_share_is_metered_while_one_with_a_share_is_present() {
     wait_until(|| view.grant(0).kind == Kind::Own, || "it is still granted".into());
 }
 
-/// The turn of the dead process goes to a waiting one, though it never reports that it is done.
+/// The lease of the dead process goes to a waiting one, though it never reports that it is done.
 #[test]
-fn a_program_that_dies_in_its_turn_delays_no_other() {
+fn a_program_that_dies_in_its_lease_delays_no_other() {
     let runtime = Runtime::new("dies");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
@@ -117,7 +117,7 @@ fn a_program_that_dies_in_its_turn_delays_no_other() {
                     // In the middle of a kernel that would run for an hour.
                     let words = member.compute(0).unwrap();
                     words.active_at.store(common::now() + 3_600_000_000_000, Ordering::SeqCst);
-                    stage.turns[1].fetch_add(1, Ordering::SeqCst);
+                    stage.leases[1].fetch_add(1, Ordering::SeqCst);
                     loop {
                         std::thread::sleep(Duration::from_secs(1));
                     }
@@ -125,26 +125,26 @@ fn a_program_that_dies_in_its_turn_delays_no_other() {
                 dying.view.wait(0, grant.turn, Duration::from_millis(20));
             }
         });
-        wait_until(|| stage.turns_of(1) == round, || format!("it gets no turn {round}"));
+        wait_until(|| stage.leases_of(1) == round, || format!("it gets no lease {round}"));
         dying.kill_and_wait();
-        stage.wait_for_turns(&[0], 3);
+        stage.wait_for_leases(&[0], 3);
     }
 }
 
 #[test]
-fn a_program_that_is_stopped_in_its_turn_is_skipped_until_it_continues() {
+fn a_program_that_is_stopped_in_its_lease_is_skipped_until_it_continues() {
     let runtime = Runtime::new("stopped");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _one = player(&first, 0, stage);
     let other = player(&second, 1, stage);
-    stage.wait_for_turns(&[0, 1], 3);
+    stage.wait_for_leases(&[0, 1], 3);
     for _ in 0..3 {
         other.signal(libc::SIGSTOP);
-        stage.wait_for_turns(&[0], 3);
+        stage.wait_for_leases(&[0], 3);
         other.signal(libc::SIGCONT);
-        stage.wait_for_turns(&[0, 1], 3);
+        stage.wait_for_leases(&[0, 1], 3);
     }
 }
 
@@ -158,7 +158,7 @@ fn the_next_coordinator_continues_from_the_files_of_a_killed_one() {
     let mut turn = 0;
     for _ in 0..5 {
         let coordinator = runtime.coordinator(FOR_EVER);
-        stage.wait_for_turns(&[0, 1], 2);
+        stage.wait_for_leases(&[0, 1], 2);
         stage.assert_none_met();
         coordinator.kill_and_wait();
         let newest = view.grant(0).turn;
@@ -180,12 +180,12 @@ fn a_slice_that_truncates_its_account_harms_only_itself() {
         let coordinator = runtime.coordinator(FOR_EVER);
         let _players = [player(&honest[0], 0, stage), player(&honest[1], 1, stage)];
         let cutter = player(&cut, 2, stage);
-        stage.wait_for_turns(&[0, 1, 2], 2);
+        stage.wait_for_leases(&[0, 1, 2], 2);
         cutter.kill_and_wait();
         // Words beyond the new end, and a high-water mark that leads there.
         let account = std::fs::OpenOptions::new().write(true).open(cut.join("account")).unwrap();
         account.set_len(size).unwrap();
-        stage.wait_for_turns(&[0, 1], 5);
+        stage.wait_for_leases(&[0, 1], 5);
         // No process of it launches any more: without a grant it would launch as if it were alone.
         let is_shut = || {
             let grant = grant(&cut);
@@ -194,7 +194,7 @@ fn a_slice_that_truncates_its_account_harms_only_itself() {
         wait_until(is_shut, || "its processes may launch".into());
         // That remains so as long as its directory exists.
         account.set_len(397_312).unwrap();
-        stage.wait_for_turns(&[0, 1], 5);
+        stage.wait_for_leases(&[0, 1], 5);
         assert!(is_shut());
         assert!(coordinator.is_alive());
     }
@@ -210,39 +210,39 @@ fn a_slice_with_truncated_pages_is_dropped() {
         let coordinator = runtime.coordinator(FOR_EVER);
         let _players = [player(&honest[0], 0, stage), player(&honest[1], 1, stage)];
         let cutter = player(&cut, 2, stage);
-        stage.wait_for_turns(&[0, 1, 2], 2);
+        stage.wait_for_leases(&[0, 1, 2], 2);
         cutter.kill_and_wait();
         let page = std::fs::OpenOptions::new().write(true).open(cut.join(file)).unwrap();
         page.set_len(0).unwrap();
-        stage.wait_for_turns(&[0, 1], 5);
+        stage.wait_for_leases(&[0, 1], 5);
         assert!(coordinator.is_alive());
     }
 }
 
 #[test]
-fn the_turn_of_a_removed_slice_ends() {
+fn the_lease_of_a_removed_slice_ends() {
     let runtime = Runtime::new("removed");
     let (first, second) = (runtime.slice("first", Some(50)), runtime.slice("second", Some(50)));
     let stage = stage();
     let _coordinator = runtime.coordinator(FOR_EVER);
     let _players = [player(&first, 0, stage), player(&second, 1, stage)];
-    stage.wait_for_turns(&[0, 1], 3);
+    stage.wait_for_leases(&[0, 1], 3);
     std::fs::remove_dir_all(&second).unwrap();
-    stage.wait_for_turns(&[0], 3);
+    stage.wait_for_leases(&[0], 3);
 }
 
 #[test]
-fn a_hundred_slices_each_get_their_turns() {
-    all_get_turns("hundred", 100, 100);
+fn a_hundred_slices_each_get_their_leases() {
+    all_get_leases("hundred", 100, 100);
 }
 
 /// More wake-up words than one system call takes.
 #[test]
-fn a_few_of_very_many_slices_get_their_turns() {
-    all_get_turns("many", 150, 20);
+fn a_few_of_very_many_slices_get_their_leases() {
+    all_get_leases("many", 150, 20);
 }
 
-fn all_get_turns(name: &str, slices: usize, active: usize) {
+fn all_get_leases(name: &str, slices: usize, active: usize) {
     let runtime = Runtime::new(name);
     let stage = stage();
     let directories: Vec<_> =
@@ -257,7 +257,7 @@ fn all_get_turns(name: &str, slices: usize, active: usize) {
             }
         });
     });
-    stage.wait_for_turns(&players, 1);
+    stage.wait_for_leases(&players, 1);
     stage.assert_none_met();
 }
 
@@ -275,6 +275,6 @@ fn a_slice_that_signals_all_the_time_has_a_limited_effect() {
             member.wake_coordinator();
         }
     });
-    stage.wait_for_turns(&[0, 1], 5);
+    stage.wait_for_leases(&[0, 1], 5);
     stage.assert_none_met();
 }

@@ -1,0 +1,302 @@
+"""The tables of ``hami inspect``, ``hami top node``, ``hami top pod`` and ``hami quota``. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from hami_py.cli.output import align, duration
+from hami_py.model import legible
+from hami_py.overview import (
+    CardReport,
+    ContainerReport,
+    NamespaceReport,
+    NodeReport,
+    Overview,
+    WaitingPod,
+)
+
+__all__ = [
+    "NODE_ORDERS",
+    "POD_ORDERS",
+    "inspect_lines",
+    "namespace_lines",
+    "node_lines",
+    "pod_lines",
+]
+
+_MOST_WAITING = 10
+"""The waiting pods that are shown without ``-d``."""
+
+_GIB = 1 << 30
+
+N = TypeVar("N", int, float)
+
+
+def inspect_lines(overview: Overview, *, details: bool, wide: bool) -> Iterator[str]:
+    """The table that users of ``kubectl inspect cgpu`` know, with what is used.
+
+    Args:
+        overview: the cluster.
+        details: one table for each node, with its pods.
+        wide: also a line for each card.
+    """
+    if overview.nodes:
+        if details:
+            for node in overview.nodes:
+                yield from _details(node, overview.containers)
+        else:
+            table = list(
+                align([_heads(overview.nodes), *map(_cells(overview.nodes), overview.nodes)])
+            )
+            yield from table
+            yield "-" * max(map(len, table))
+        yield from _totals(overview.nodes)
+    elif overview.containers:
+        # The nodes cannot be read; the user's own pods can.
+        yield from pod_lines(overview.containers, "name")
+    else:
+        yield "no node has cards"
+    yield from _waiting(overview.waiting, shows_all=details)
+    if wide:
+        yield ""
+        yield from align([_CARD_HEADS, *_card_rows(overview.nodes)])
+    yield from _remarks(overview.nodes)
+
+
+def _width(nodes: Sequence[NodeReport]) -> int:
+    return max((len(node.cards) for node in nodes), default=0)
+
+
+def _heads(nodes: Sequence[NodeReport]) -> tuple[str, ...]:
+    cards = (f"GPU{at}(Used/Allocated/Total)" for at in range(_width(nodes)))
+    return ("NAME", "IPADDRESS", *cards, "CORES%", "MODE", "LEVEL", "GPU Memory(GiB)")
+
+
+def _cells(nodes: Sequence[NodeReport]) -> Callable[[NodeReport], tuple[str, ...]]:
+    width = _width(nodes)
+
+    def cells(node: NodeReport) -> tuple[str, ...]:
+        cards = [f"{_of_card(card)}/{gib(card.memory)}" for card in node.cards]
+        cards += [""] * (width - len(cards))
+        cores = "/".join(_percent(card.share_allocated) for card in node.cards)
+        total = sum(card.memory for card in node.cards)
+        memory = f"{gib(_sum(card.memory_allocated for card in node.cards))}/{gib(total)}"
+        level = node.level or "-"
+        return (node.name, node.address or "-", *cards, cores or "-", node.mode, level, memory)
+
+    return cells
+
+
+def _of_card(card: CardReport) -> str:
+    return f"{gib(card.memory_used)}/{gib(card.memory_allocated)}"
+
+
+def _details(node: NodeReport, containers: Iterable[ContainerReport]) -> Iterator[str]:
+    yield f"NAME:      {node.name}"
+    yield f"IPADDRESS: {node.address or '-'}"
+    yield ""
+    of_pods: dict[tuple[str, str], list[ContainerReport]] = {}
+    for each in containers:
+        if each.node == node.name:
+            of_pods.setdefault((each.pod, each.namespace), []).append(each)
+    heads = (f"GPU{at}(Used/Allocated)" for at in range(len(node.cards)))
+    rows = [("NAME", "NAMESPACE", *heads)]
+    for names, have in of_pods.items():
+        cells = []
+        for card in node.cards:
+            on = [each for each in have if each.card == card.uuid]
+            used = _sum(each.memory_used for each in on)
+            allocated = _sum(each.memory_limit for each in on)
+            cells.append(f"{gib(used)}/{gib(allocated)}" if on else "0")
+        rows.append((*names, *cells))
+    yield from align(rows)
+    total = sum(card.memory for card in node.cards)
+    allocated = _sum(card.memory_allocated for card in node.cards)
+    yield f"Allocated : {_part(allocated, total)}"
+    yield f"Total :     {gib(total)}"
+    yield "-" * 60
+
+
+def _totals(nodes: Iterable[NodeReport]) -> Iterator[str]:
+    cards = [card for node in nodes for card in node.cards]
+    total = sum(card.memory for card in cards)
+    allocated = _sum(card.memory_allocated for card in cards)
+    used = _sum((card.memory_used for card in cards), partly=True)
+    text = f"{gib(allocated)}/{gib(total)}"
+    if allocated is not None and total:
+        text += f" ({round(100 * allocated / total)}%)"
+    yield f"Allocated/Total GPU Memory In Cluster: {text}   Used: {_part(used, total)}"
+
+
+def _part(amount: int | None, total: int) -> str:
+    if amount is None or not total:
+        return gib(amount)
+    return f"{gib(amount)} ({round(100 * amount / total)}%)"
+
+
+def _waiting(waiting: Sequence[WaitingPod], *, shows_all: bool) -> Iterator[str]:
+    if not waiting:
+        return
+    reasons = Counter(pod.reason for pod in waiting)
+    top = min(reasons, key=lambda reason: (-reasons[reason], reason))
+    pods = "1 pod" if len(waiting) == 1 else f"{len(waiting)} pods"
+    yield f"Pending: {pods} (top reason: {top})"
+    shown = waiting if shows_all else waiting[:_MOST_WAITING]
+    rows = [(pod.namespace, pod.pod, str(pod)) for pod in shown]
+    yield from align([("NAMESPACE", "NAME", "REASON"), *rows])
+    if len(shown) < len(waiting):
+        yield f"not shown without -d: {len(waiting) - len(shown)} pods"
+
+
+_CARD_HEADS = (
+    *("NODE", "GPU", "UUID", "MODEL", "STATE", "USED", "ALLOCATED", "TOTAL"),
+    *("SHARE", "SHARE ALLOCATED", "CONTAINERS"),
+)
+
+
+def _card_rows(nodes: Iterable[NodeReport]) -> Iterator[tuple[str, ...]]:
+    for node in nodes:
+        for card in node.cards:
+            yield (
+                *(node.name, _number(card.index), card.uuid, legible(card.model), card.state),
+                *(gib(card.memory_used), gib(card.memory_allocated), gib(card.memory)),
+                *(_percent(card.share_used), _percent(card.share_allocated)),
+                _number(card.containers),
+            )
+
+
+def _remarks(nodes: Iterable[NodeReport]) -> Iterator[str]:
+    for node in nodes:
+        for card in node.cards:
+            if card.state != "schedulable":
+                yield f"{node.name}: GPU{_number(card.index)} ({card.uuid}) is {card.state}"
+        if node.blocked:
+            yield f"{node.name}: gets no new pods: {legible(node.blocked)}"
+        if node.silent:
+            yield f"{node.name}: its use is unknown: {legible(node.silent)}"
+
+
+_POD_HEADS = (
+    *("NAMESPACE", "NAME", "CONTAINER", "NODE", "GPU", "USED", "LIMIT", "PEAK"),
+    *("SHARE", "SHARE LIMIT", "THROTTLED", "REFUSALS", "LEVEL"),
+)
+
+POD_ORDERS: dict[str, Callable[[ContainerReport], float | None]] = {
+    "used": lambda row: row.memory_used,
+    "limit": lambda row: row.memory_limit,
+    "peak": lambda row: row.memory_peak,
+    "share": lambda row: row.share_used,
+    "share-limit": lambda row: row.share_limit,
+    "throttled": lambda row: row.throttled,
+    "refusals": lambda row: row.refusals,
+}
+"""The values of ``--sort-by`` for pods, besides ``name``; the largest is first."""
+
+
+def pod_lines(rows: Sequence[ContainerReport], order: str) -> Iterator[str]:
+    """A line for each container and card."""
+    yield from align([_POD_HEADS, *map(_pod_row, _sorted(rows, POD_ORDERS.get(order)))])
+
+
+def _pod_row(row: ContainerReport) -> tuple[str, ...]:
+    return (
+        *(row.namespace, row.pod, row.container, row.node or "-", _number(row.index)),
+        *(gib(row.memory_used), gib(row.memory_limit), gib(row.memory_peak)),
+        *(_percent(row.share_used), _percent(row.share_limit)),
+        "-" if row.throttled is None else duration(row.throttled),
+        *(_number(row.refusals), row.level or "-"),
+    )
+
+
+_NODE_HEADS = (
+    *("NAME", "GPUS", "USED", "ALLOCATED", "TOTAL", "SHARE", "SHARE ALLOCATED"),
+    *("CONTAINERS", "MODE", "LEVEL"),
+)
+
+NODE_ORDERS: dict[str, Callable[[NodeReport], float | None]] = {
+    "used": lambda node: _sum(card.memory_used for card in node.cards),
+    "allocated": lambda node: _sum(card.memory_allocated for card in node.cards),
+    "total": lambda node: _sum(card.memory for card in node.cards),
+    "share": lambda node: _sum(card.share_used for card in node.cards),
+    "share-allocated": lambda node: _sum(card.share_allocated for card in node.cards),
+    "containers": lambda node: _sum(card.containers for card in node.cards),
+}
+"""The values of ``--sort-by`` for nodes, likewise."""
+
+
+def node_lines(nodes: Sequence[NodeReport], order: str) -> Iterator[str]:
+    """A line for each node, with the sums over its cards; 100% is the time of one card."""
+    rows = []
+    for node in _sorted(nodes, NODE_ORDERS.get(order)):
+        sums = {name: value(node) for name, value in NODE_ORDERS.items()}
+        rows.append(
+            (
+                *(node.name, str(len(node.cards))),
+                *(gib(sums[name]) for name in ("used", "allocated", "total")),
+                *(_percent(sums[name]) for name in ("share", "share-allocated")),
+                *(_number(sums["containers"]), node.mode, node.level or "-"),
+            )
+        )
+    yield from align([_NODE_HEADS, *rows])
+    yield from _remarks(nodes)
+
+
+R = TypeVar("R")
+
+
+def _sorted(rows: Sequence[R], order: Callable[[R], float | None] | None) -> list[R]:
+    """The largest first, those that are unknown last; by name without an order."""
+
+    def place(row: R) -> float:
+        value = None if order is None else order(row)
+        return 1.0 if value is None else -value
+
+    return sorted(rows, key=place)
+
+
+_NAMESPACE_HEADS = (
+    *("NAMESPACE", "QUOTA", "GPUS", "GPUS LIMIT", "MEMORY", "MEMORY LIMIT", "PEAK", "WASTE"),
+    *("SHARE", "SHARE LIMIT"),
+)
+
+
+def namespace_lines(rows: Iterable[NamespaceReport]) -> Iterator[str]:
+    """A line for each quota, and for each namespace without one."""
+    lines = [_NAMESPACE_HEADS]
+    for row in rows:
+        waste = None if row.memory_peak is None else max(0, row.memory - row.memory_peak)
+        lines.append(
+            (
+                *(row.namespace, row.quota or "-"),
+                *(_number(row.cards), _number(row.cards_limit)),
+                *(gib(row.memory), gib(row.memory_limit), gib(row.memory_peak), gib(waste)),
+                *(_percent(row.share), _percent(row.share_limit)),
+            )
+        )
+    yield from align(lines)
+
+
+def gib(memory: float | None) -> str:
+    """Bytes in GiB, with one decimal place if it is not 0; ``-`` if unknown."""
+    return "-" if memory is None else f"{memory / _GIB:.1f}".removesuffix(".0")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{round(100 * share)}"
+
+
+def _number(number: float | None) -> str:
+    return "-" if number is None else f"{number:.0f}"
+
+
+def _sum(numbers: Iterable[N | None], *, partly: bool = False) -> N | None:
+    """The sum; ``None`` if one is unknown, or with ``partly`` if all are."""
+    known, count = [], 0
+    for number in numbers:
+        count += 1
+        if number is not None:
+            known.append(number)
+    is_known = bool(known) or not count if partly else len(known) == count
+    return sum(known[1:], known[0]) if is_known and known else (None if count else 0)

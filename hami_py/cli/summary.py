@@ -1,0 +1,81 @@
+"""Prints the use of slices: a line for one slice, and a table of ended ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hami_py._native import format_memory
+from hami_py.cli.output import align, approximate, duration, legible_command
+from hami_py.model import CardSummary, Summary
+from hami_py.slices import SHOWN_ID
+
+HEADS = (
+    *("NAME", "ID", "ENDED", "AFTER", "CARD", "PEAK", "LIMIT", "REFUSED", "THROTTLED"),
+    *("GPU TIME", "SHARE", "COMMAND"),
+)
+
+Indices = Mapping[str, int]
+"""The index of each card in ``hami devices``, by UUID."""
+
+
+def line(summary: Summary, indices: Indices) -> str:
+    """One line about all cards that the slice has used."""
+    parts = [_part(summary, card, indices) for card in summary.cards if _is_used(card)]
+    return "; ".join(parts) or "no GPU memory or time was used"
+
+
+def table(summaries: Sequence[Summary], indices: Indices) -> Iterator[str]:
+    """The column heads, then one line per card of each slice that has used it."""
+    rows = [cells for summary in summaries for cells in _rows(summary, indices)]
+    yield from align([HEADS, *rows])
+
+
+def _part(summary: Summary, card: CardSummary, indices: Indices) -> str:
+    limit = "" if card.memory_limit is None else f" of {format_memory(card.memory_limit)}"
+    parts = [f"peak {approximate(card.memory_peak)}{limit}", f"{card.refusals} refused"]
+    if card.share is not None or card.engine_time or card.throttled:
+        share = "" if card.share is None else f" of {card.share}%"
+        parts += [
+            f"throttled {_time(card.throttled)}",
+            f"used {_used(summary, card)}{share} of the time",
+        ]
+    return f"card {_name(card, indices)}: {', '.join(parts)}"
+
+
+def _rows(summary: Summary, indices: Indices) -> Iterator[tuple[str, ...]]:
+    cards = [card for card in summary.cards if _is_used(card)]
+    about = (summary.name or "-", summary.id[:SHOWN_ID], _clock(summary), _time(summary.seconds))
+    command = legible_command(summary.command)
+    if not cards:
+        yield (*about, *("-",) * 7, command)
+    for number, card in enumerate(cards):
+        of_card = (
+            _name(card, indices),
+            approximate(card.memory_peak),
+            "-" if card.memory_limit is None else format_memory(card.memory_limit),
+            str(card.refusals),
+            duration(card.throttled),
+            _used(summary, card) if card.engine_time else "-",
+            "-" if card.share is None else f"{card.share}%",
+        )
+        yield (*about, *of_card, command) if number == 0 else ("",) * 4 + (*of_card, "")
+
+
+def _is_used(card: CardSummary) -> bool:
+    return bool(card.memory_peak or card.refusals or card.engine_time or card.throttled)
+
+
+def _name(card: CardSummary, indices: Indices) -> str:
+    index = indices.get(card.uuid)
+    return card.uuid[:SHOWN_ID] if index is None else str(index)
+
+
+def _used(summary: Summary, card: CardSummary) -> str:
+    return f"{100 * card.engine_time / max(summary.seconds, card.engine_time, 1e-3):.1f}%"
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds else "0s"
+
+
+def _clock(summary: Summary) -> str:
+    """Date and time of the end, in UTC, to the minute."""
+    return f"{summary.ended[:16].replace('T', ' ')}Z"

@@ -1,0 +1,184 @@
+"""What ``hami top`` shows: cards and slices at one moment, and their last minute. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hami_py.cli.output import legible_command
+from hami_py.model import Card, CardUsage, SliceInfo, regime
+from hami_py.slices import SHOWN_ID
+
+__all__ = ["ORDERS", "CardState", "Row", "Screen", "TopState", "rows_of", "rows_of_own"]
+
+_HISTORY = 60
+"""Readings that are kept: a minute of one a second."""
+
+OWN = "this container"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A slice on one of its cards.
+
+    Attributes:
+        key: the slice and the card, for its history.
+        name: the slice's name, or the beginning of its id.
+        card: the card's index; ``None``: unknown.
+        used: bytes in use.
+        limit: its memory limit; ``None``: no limit.
+        regime: its share, mode and priority.
+        engine_s: seconds for which the card has run its kernels.
+        throttled_s: seconds for which its threads have waited to launch.
+        refusals: refused allocations.
+        processes: its processes.
+        about: its command.
+        share: the percent of the card's time that it may use; ``None``: no limit.
+    """
+
+    key: tuple[str, str]
+    name: str
+    card: int | None
+    used: int
+    limit: int | None
+    regime: str
+    engine_s: float
+    throttled_s: float
+    refusals: int
+    processes: int
+    about: str
+    share: int | None = None
+
+
+@dataclass(frozen=True)
+class CardState:
+    """A card: all of its memory, and the part in use (``None``: unknown), in bytes."""
+
+    card: Card
+    used: int | None
+
+
+def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
+    """The user's slices."""
+    return [
+        Row(
+            key=(each.id, card.uuid),
+            name=each.name or each.id[:SHOWN_ID],
+            card=card.index,
+            used=card.memory_used,
+            limit=card.memory_limit,
+            regime=regime(card.share, card.mode, card.priority),
+            engine_s=card.engine_time,
+            throttled_s=card.throttled,
+            refusals=card.refusals,
+            processes=len(each.processes),
+            about=legible_command(each.command),
+            share=card.share,
+        )
+        for each in slices
+        for card in each.cards
+    ]
+
+
+def rows_of_own(usages: Sequence[CardUsage], cards: Sequence[Card]) -> list[Row]:
+    """The slice that this process is in, as in a container."""
+    indexes = {card.uuid: card.index for card in cards}
+    return [
+        Row(
+            key=(OWN, card.uuid),
+            name=OWN,
+            card=indexes.get(card.uuid),
+            used=card.memory_used,
+            limit=card.memory_limit,
+            regime=regime(card.share, card.mode, card.priority),
+            engine_s=card.engine_time,
+            throttled_s=card.throttled,
+            refusals=card.refusals,
+            processes=len(card.processes),
+            about="",
+            share=card.share,
+        )
+        for card in usages
+    ]
+
+
+ORDERS: Mapping[str, tuple[str, Callable[[Row, float], float]]] = {
+    "n": ("name", lambda _, __: 0.0),
+    "m": ("memory", lambda row, _: -row.used),
+    "g": ("GPU time", lambda _, busy: -busy),
+    "t": ("throttled", lambda row, _: -row.throttled_s),
+    "r": ("refusals", lambda row, _: -row.refusals),
+}
+"""By key: what slices are sorted by, and then by name."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One picture.
+
+    Attributes:
+        cards: each card, and the used part of its memory in the last minute.
+        rows: each slice, and its part of the card's time in the last minute, oldest first.
+        order: what the rows are sorted by.
+    """
+
+    cards: Sequence[tuple[CardState, Sequence[float]]]
+    rows: Sequence[tuple[Row, Sequence[float]]]
+    order: str
+
+
+@dataclass
+class TopState:
+    """Keeps the last minute, and the order that the user has chosen."""
+
+    order: str = "n"
+    _memory: dict[str, deque[float]] = field(default_factory=dict)
+    _busy: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
+    _engine: dict[tuple[str, str], float] = field(default_factory=dict)
+    _at_s: float = 0.0
+
+    def take(self, cards: Sequence[CardState], rows: Sequence[Row], now_s: float) -> Screen:
+        """The picture after a reading; ``now_s`` is of any monotonic clock."""
+        self._memory = {
+            each.card.uuid: _with(self._memory.get(each.card.uuid), _part(each)) for each in cards
+        }
+        elapsed_s = now_s - self._at_s
+        busy = {}
+        for row in rows:
+            before = self._engine.get(row.key)
+            rate = None
+            if before is not None and elapsed_s > 0:
+                # Not below 0: while a process ends, its time may count in neither place.
+                rate = min(1.0, max(0.0, row.engine_s - before) / elapsed_s)
+            busy[row.key] = _with(self._busy.get(row.key), rate)
+        self._busy, self._at_s = busy, now_s
+        self._engine = {row.key: row.engine_s for row in rows}
+        return self.screen(cards, rows)
+
+    def screen(self, cards: Sequence[CardState], rows: Sequence[Row]) -> Screen:
+        """The picture of a reading that was taken, in the order that is chosen now."""
+        name, key = ORDERS[self.order]
+
+        def place(row: Row) -> tuple[float, str]:
+            history = self._busy[row.key]
+            return key(row, history[-1] if history else 0.0), row.name
+
+        ordered = sorted(rows, key=place)
+        return Screen(
+            [(each, self._memory[each.card.uuid]) for each in cards],
+            [(row, self._busy[row.key]) for row in ordered],
+            name,
+        )
+
+
+def _part(state: CardState) -> float | None:
+    total = state.card.memory_total
+    return None if state.used is None or not total else state.used / total
+
+
+def _with(history: deque[float] | None, value: float | None) -> deque[float]:
+    history = deque(maxlen=_HISTORY) if history is None else history
+    if value is not None:
+        history.append(value)
+    return history

@@ -1,0 +1,165 @@
+"""``hami view``: a read-only web page of what cards do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hami_py import config
+from hami_py.cli.kubernetes.common import (
+    api_server_options,
+    kubernetes_extra,
+    parse_listen,
+    run_service,
+)
+from hami_py.cli.kubernetes.settings import read_settings, settings_option
+from hami_py.cli.top import read_machine
+from hami_py.errors import InvalidValue
+from hami_py.model import check_object_name
+
+if TYPE_CHECKING:
+    from hami_py.kube import UserServers
+    from hami_py.serving import Listen
+
+__all__ = ["view"]
+
+_PORT = 9384
+
+
+@click.command(short_help="Serve a web page of what the cards do.")
+@click.option("--local", is_flag=True, help="Show this machine instead of a cluster.")
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    default=f"127.0.0.1:{_PORT}",
+    show_default=True,
+    help="Where to listen, without TLS.",
+)
+@click.option(
+    "--sessions",
+    type=click.IntRange(1, 1000),
+    default=16,
+    show_default=True,
+    help="The most sessions at once: one for each token and namespace.",
+)
+@click.option("--title", help="The name that the page shows. Default: the API server's address.")
+@click.option(
+    "--api-server",
+    metavar="HOST:PORT",
+    help="The API server, if there is no kubeconfig; needs --certificate-authority.",
+)
+@click.option(
+    "--certificate-authority",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The certificates that it is checked with.",
+)
+@click.option(
+    "--system-namespace",
+    default="hami-system",
+    show_default=True,
+    help="The namespace of hami-py's own parts.",
+)
+@settings_option
+@api_server_options
+def view(
+    *,
+    local: bool,
+    listen: str,
+    sessions: int,
+    title: str | None,
+    api_server: str | None,
+    certificate_authority: Path | None,
+    system_namespace: str,
+    settings_file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Serve a read-only web page of what the cards of a cluster do, until SIGTERM or SIGINT.
+
+    The page asks each user for a token, or a proxy in front sends one. A user sees what the token
+    may see: of a kubeconfig, only the API server's address and certificates are used.
+
+    With --local it shows this machine, as `hami top` does, and prints the address to open.
+    """
+    if local:
+        _serve_machine(parse_listen("--listen", listen))
+        return
+    at = parse_listen("--listen", listen)
+    check_object_name("--system-namespace", system_namespace)
+    settings = read_settings(settings_file)
+    with kubernetes_extra():
+        from hami_py.view import View, ViewSettings  # noqa: PLC0415
+        from hami_py.view.session import SessionSettings  # noqa: PLC0415
+
+    servers = _servers(api_server, certificate_authority, kubeconfig, context)
+    session = SessionSettings(title or servers.host, system_namespace, settings)
+    run_service(View(servers, ViewSettings(at, sessions, session)))
+
+
+def _servers(
+    api_server: str | None, authority: Path | None, kubeconfig: Path | None, context: str | None
+) -> UserServers:
+    with kubernetes_extra():
+        from hami_py.kube import UserServers  # noqa: PLC0415
+
+    if (api_server is None) != (authority is None):
+        raise click.UsageError("Give --api-server and --certificate-authority together.")
+    if api_server is None or authority is None:
+        return UserServers.of_kubeconfig(kubeconfig, context)
+    host, _, port = api_server.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal():
+        fix = "write an address and a port, such as 10.96.0.1:443"
+        raise InvalidValue("--api-server", api_server, fix)
+    name = host.strip("[]")
+    url = f"https://[{name}]:{port}" if ":" in name else f"https://{name}:{port}"
+    return UserServers.at(url, authority)
+
+
+def _serve_machine(listen: Listen) -> None:
+    with kubernetes_extra():
+        from hami_py.overview import CardReport, ContainerReport  # noqa: PLC0415
+        from hami_py.view import LocalView  # noqa: PLC0415
+        from hami_py.view.local import MachineReading, SliceReading  # noqa: PLC0415
+
+    settings = config.read()
+
+    def read() -> MachineReading:
+        cards, rows = read_machine(settings)
+        return MachineReading(
+            [
+                CardReport(
+                    uuid=each.card.uuid,
+                    index=each.card.index,
+                    model=each.card.name,
+                    state="",
+                    memory=each.card.memory_total,
+                    memory_allocated=None,
+                    memory_used=each.used,
+                    share_allocated=None,
+                    share_used=None,
+                    containers=None,
+                )
+                for each in cards
+            ],
+            [
+                SliceReading(
+                    ContainerReport(
+                        *("", row.name, row.about, "", row.key[1], row.card),
+                        memory_limit=row.limit,
+                        share_limit=None if row.share is None else row.share / 100,
+                        memory_used=row.used,
+                        throttled=row.throttled_s,
+                        refusals=row.refusals,
+                        processes=row.processes,
+                    ),
+                    row.engine_s,
+                )
+                for row in rows
+            ],
+        )
+
+    service = LocalView(read, listen)
+    click.echo(service.address)
+    run_service(service)

@@ -1,0 +1,69 @@
+"""The figures under the names of HAMi's vGPUmonitor, for dashboards and alerts that exist.
+
+They are at a path of their own: a ``_ratio`` of HAMi's is 0 to 100, and no name says whose it is.
+Names and labels: https://github.com/Project-HAMi/HAMi, cmd/vGPUmonitor/metrics.go (2.10). HAMi's
+utilisation of the whole card, modules and buffers of a container, and the time since the last
+kernel are left out, because the agent does not measure them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from hami_py.monitor.figures import ContainerFigures, NodeFigures
+
+__all__ = ["hami_exposition"]
+
+_ZONE = "vGPU"
+
+_HOST = ("zone", "device_index", "device_uuid", "device_type")
+_CONTAINER = ("zone", "namespace", "pod", "container", "vdevice_index", "device_uuid")
+
+_PERCENT = 100
+
+_OF_CONTAINERS: tuple[tuple[str, str, Callable[[ContainerFigures], float | None]], ...] = (
+    ("hami_vgpu_memory_used_bytes", "vGPU device memory usage in bytes", lambda c: c.used),
+    ("hami_vgpu_memory_limit_bytes", "vGPU device memory limit in bytes", lambda c: c.limit),
+    ("hami_container_device_memory_bytes", "Container device memory in bytes", lambda c: c.used),
+    ("hami_vgpu_memory_context_bytes", "Memory that the driver has taken", lambda c: c.driver),
+    (
+        "hami_container_device_utilization_ratio",
+        "Percent of the card's time that it has used",
+        lambda c: None if c.share_used is None else c.share_used * _PERCENT,
+    ),
+)
+
+
+def hami_exposition(figures: NodeFigures) -> bytes:
+    """All of them in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Figures(figures))
+    return generate_latest(registry)
+
+
+class _Figures(Collector):
+    def __init__(self, figures: NodeFigures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        used = GaugeMetricFamily(
+            "hami_host_gpu_memory_used_bytes", "GPU device memory usage in bytes", labels=_HOST
+        )
+        for card in self._figures.cards:
+            if card.used is not None:
+                used.add_metric((_ZONE, str(card.index), card.uuid, card.model), card.used)
+        yield used
+        for name, text, of_container in _OF_CONTAINERS:
+            gauge = GaugeMetricFamily(name, text, labels=_CONTAINER)
+            rows: dict[tuple[str, str, str], int] = {}
+            for each in self._figures.containers:
+                names = (each.namespace, each.pod, each.container)
+                row = rows[names] = rows.get(names, -1) + 1
+                if (value := of_container(each)) is not None:
+                    gauge.add_metric((_ZONE, *names, str(row), each.card), value)
+            yield gauge

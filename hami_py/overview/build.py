@@ -1,0 +1,267 @@
+"""Builds the overview from objects and figures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from hami_py.errors import HamiError
+from hami_py.model import pods
+from hami_py.model.pods import objects
+from hami_py.monitor import NodeFigures, used_shares
+from hami_py.overview.agents import Answers
+from hami_py.overview.objects import SeenNode, SeenPod
+from hami_py.overview.report import (
+    CardReport,
+    ContainerReport,
+    NamespaceReport,
+    NodeReport,
+    Overview,
+    WaitingPod,
+)
+from hami_py.overview.waiting import is_waiting, waiting_pod
+from hami_py.scheduler.explanation import CardUsage, NamespaceUsage
+from hami_py.scheduler.view import ClusterView, Listed
+
+__all__ = ["Judged", "Objects", "build", "judge"]
+
+_MIB = 1 << 20
+_PERCENT = 100
+
+_Key = tuple[str, str, str, str]
+"""Namespace, pod, container, card."""
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects of the API server; ``None``: the user may not read them.
+
+    Attributes:
+        pods: the pods that request cards.
+        nodes: the nodes.
+        quotas: the quotas.
+        has_all_pods: ``pods`` are those of all namespaces, so their sums are what is allocated.
+    """
+
+    pods: Listed[SeenPod]
+    nodes: Listed[SeenNode] | None = None
+    quotas: Listed[objects.ResourceQuota] | None = None
+    has_all_pods: bool = True
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The part of an overview that needs only the objects; it takes the most time to build.
+
+    Attributes:
+        nodes: the nodes with cards, by name, without figures of use.
+        containers: the containers with an assignment, likewise.
+        waiting: the pods that do not run, by namespace and name.
+        namespaces: what each namespace has; empty: not all pods and quotas may be read.
+        unreadable: the objects that cannot be read, and why.
+    """
+
+    nodes: tuple[NodeReport, ...]
+    containers: Mapping[_Key, ContainerReport]
+    waiting: tuple[WaitingPod, ...]
+    namespaces: tuple[NamespaceUsage, ...]
+    unreadable: tuple[str, ...]
+
+
+def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = None) -> Judged:
+    """Places the pods on the cards, and judges those that wait.
+
+    Args:
+        found: the objects.
+        settings: how pods are read.
+        namespace: show the pods of this one alone; ``None``: of all. Cards and nodes are shown as
+            a whole in any case.
+    """
+    view = _view(found, settings)
+    # With some of the pods or quotas alone, the allocator would answer for another cluster.
+    whole = view if found.has_all_pods and found.quotas is not None else None
+    shown = [pod for pod in found.pods.objects if namespace in (None, pod.metadata.namespace)]
+    waiting = [waiting_pod(pod, whole, settings) for pod in shown if is_waiting(pod)]
+    usages = whole.namespaces() if whole is not None else []
+    return Judged(
+        tuple(_nodes(view, found, settings)) if view is not None else (),
+        dict(_assigned(shown)),
+        tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
+        tuple(usage for usage in usages if namespace in (None, usage.namespace)),
+        tuple(_unreadable(view)),
+    )
+
+
+def build(
+    judged: Judged, answers: Answers, notes: Iterable[str] = (), namespace: str | None = None
+) -> Overview:
+    """The overview.
+
+    Args:
+        judged: the objects, as ``judge`` has placed them.
+        answers: the figures of the node agents.
+        notes: why something cannot be read.
+        namespace: the one that ``judge`` was called with.
+    """
+    containers = tuple(_containers(judged.containers, answers.figures, namespace))
+    return Overview(
+        tuple(_used(node, answers) for node in judged.nodes),
+        containers,
+        judged.waiting,
+        tuple(_namespaces(judged.namespaces, containers)),
+        (*notes, *judged.unreadable),
+    )
+
+
+def _view(found: Objects, settings: pods.PodSettings) -> ClusterView | None:
+    if found.nodes is None:
+        return None
+    nodes: Listed[objects.Node] = Listed(list(found.nodes.objects), found.nodes.undecoded)
+    seen: Listed[objects.Pod] = Listed(list(found.pods.objects), found.pods.undecoded)
+    return ClusterView.of(nodes, found.quotas or Listed([]), seen, settings)
+
+
+def _unreadable(view: ClusterView | None) -> Iterator[str]:
+    for item in view.left_out if view is not None else ():
+        yield f"{item.kind} {item.name} cannot be read: {item.reason}"
+
+
+def _nodes(view: ClusterView, found: Objects, settings: pods.PodSettings) -> Iterator[NodeReport]:
+    there = {node.name: node for node in found.nodes.objects} if found.nodes is not None else {}
+    usages = {usage.name: usage for usage in view.usage()}
+    for name in sorted({*usages, *view.blocked}):
+        usage, node = usages.get(name), there.get(name)
+        cards = usage.cards if usage is not None else ()
+        yield NodeReport(
+            name=name,
+            address=node.address if node is not None else "",
+            mode=usage.mode if usage is not None else "",
+            cards=tuple(_cards(cards, _models(node, settings), found.has_all_pods)),
+            blocked=view.blocked.get(name),
+        )
+
+
+def _models(node: objects.Node | None, settings: pods.PodSettings) -> dict[str, str]:
+    try:
+        read = pods.read_node(node, settings) if node is not None else None
+    except HamiError:
+        return {}
+    return {card.uuid: card.model for card in read.cards} if read is not None else {}
+
+
+def _cards(
+    usages: Iterable[CardUsage], models: Mapping[str, str], has_all_pods: bool
+) -> Iterator[CardReport]:
+    for usage in sorted(usages, key=lambda card: (card.index is None, card.index or 0, card.uuid)):
+        yield CardReport(
+            uuid=usage.uuid,
+            index=usage.index,
+            model=models.get(usage.uuid, ""),
+            state=usage.state,
+            memory=usage.memory_mib * _MIB,
+            memory_allocated=usage.memory_allocated_mib * _MIB if has_all_pods else None,
+            memory_used=None,
+            share_allocated=usage.cores_allocated / _PERCENT if has_all_pods else None,
+            share_used=None,
+            containers=usage.slots_allocated if has_all_pods else None,
+        )
+
+
+def _used(node: NodeReport, answers: Answers) -> NodeReport:
+    """The node with the figures of its agent, or why there are none."""
+    figures, silent = answers.figures.get(node.name), answers.silent.get(node.name)
+    if figures is None:
+        if silent is None and answers.forbidden is None:
+            silent = "no node agent runs there"
+        return msgspec.structs.replace(node, silent=silent)
+    memory, shares = {card.uuid: card.used for card in figures.cards}, used_shares(figures)
+    cards = tuple(
+        msgspec.structs.replace(
+            card, memory_used=memory.get(card.uuid), share_used=shares.get(card.uuid)
+        )
+        for card in node.cards
+    )
+    return msgspec.structs.replace(node, level=figures.level, cards=cards)
+
+
+def _containers(
+    assigned: Mapping[_Key, ContainerReport],
+    figures: Mapping[str, NodeFigures],
+    namespace: str | None,
+) -> list[ContainerReport]:
+    """Those of assignments, and those of figures: a container without an assignment has cards."""
+    rows: dict[_Key, ContainerReport] = {}
+    indexes: dict[str, int] = {}
+    for node, of_node in figures.items():
+        indexes |= {card.uuid: card.index for card in of_node.cards}
+        for each in of_node.containers:
+            if namespace not in (None, each.namespace):
+                continue
+            key = (each.namespace, each.pod, each.container, each.card)
+            rows[key] = ContainerReport(
+                *(*key[:3], node, each.card, indexes.get(each.card)),
+                memory_limit=each.limit,
+                share_limit=each.share,
+                level=each.level,
+                memory_used=each.used,
+                memory_peak=each.peak,
+                share_used=each.share_used,
+                throttled=each.throttled_s,
+                refusals=each.refusals,
+                processes=each.processes,
+            )
+    for key, row in assigned.items():
+        if key not in rows:
+            rows[key] = msgspec.structs.replace(row, index=indexes.get(row.card))
+    return [rows[key] for key in sorted(rows)]
+
+
+def _assigned(shown: Iterable[SeenPod]) -> Iterator[tuple[_Key, ContainerReport]]:
+    for pod in shown:
+        if pod.is_over:
+            continue
+        try:
+            assignment = pods.assignment_of(pod)
+        except HamiError:
+            # The allocator blocks its node for it, and the node says so.
+            continue
+        for container, cards in assignment.containers.items() if assignment else ():
+            for card in cards:
+                key = (pod.metadata.namespace or "", pod.metadata.name, container, card.card)
+                share = card.cores / _PERCENT if card.cores else None
+                row = ContainerReport(
+                    *(*key[:3], pod.spec.node_name or "", card.card, None),
+                    memory_limit=card.memory_mib * _MIB,
+                    share_limit=share,
+                )
+                yield key, row
+
+
+def _namespaces(
+    usages: Iterable[NamespaceUsage], containers: Iterable[ContainerReport]
+) -> Iterator[NamespaceReport]:
+    peaks: dict[str, list[int | None]] = {}
+    for each in containers:
+        peaks.setdefault(each.namespace, []).append(each.memory_peak)
+    for usage in usages:
+        seen = [peak for peak in peaks.get(usage.namespace, []) if peak is not None]
+        is_known = len(seen) == len(peaks.get(usage.namespace, []))
+        yield from _quotas(usage, sum(seen) if is_known else None)
+
+
+def _quotas(usage: NamespaceUsage, peak: int | None) -> Iterator[NamespaceReport]:
+    for quota in usage.quotas or (None,):
+        mib, cores = (None, None) if quota is None else (quota.memory_mib, quota.cores)
+        yield NamespaceReport(
+            namespace=usage.namespace,
+            quota=quota.name if quota is not None else None,
+            cards=usage.cards,
+            cards_limit=quota.gpu if quota is not None else None,
+            memory=usage.memory_mib * _MIB,
+            memory_limit=None if mib is None else mib * _MIB,
+            share=usage.cores / _PERCENT,
+            share_limit=None if cores is None else cores / _PERCENT,
+            memory_peak=peak,
+        )

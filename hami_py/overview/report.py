@@ -1,0 +1,178 @@
+"""The answer: nodes, cards, containers and pods that wait.
+
+Memory is in bytes, times are in seconds, and shares are parts of a card's time: 1 is all of it.
+``None`` is unknown, or no limit where it says so.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "CardReport",
+    "ContainerReport",
+    "NamespaceReport",
+    "NodeReport",
+    "Overview",
+    "WaitingPod",
+]
+
+
+class CardReport(msgspec.Struct, frozen=True):
+    """A card.
+
+    Attributes:
+        uuid: its UUID.
+        index: its index in NVML; ``None``: its node no longer publishes it.
+        model: its name in NVML.
+        state: ``schedulable``, ``cordoned``, ``unhealthy`` or ``missing``.
+        memory: all of its memory.
+        memory_allocated: the part that is allocated to pods.
+        memory_used: the part that is in use, by NVML.
+        share_allocated: the allocated part of its time.
+        share_used: the part that its containers have used in the last second or two.
+        containers: how many containers have part of it. All allocated amounts are ``None`` if the
+            user may not read the pods of all namespaces.
+    """
+
+    uuid: str
+    index: int | None
+    model: str
+    state: str
+    memory: int
+    memory_allocated: int | None
+    memory_used: int | None
+    share_allocated: float | None
+    share_used: float | None
+    containers: int | None
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """A node with cards.
+
+    Attributes:
+        name: its name.
+        address: its internal IP address.
+        mode: how its cards are used.
+        level: how the limits of new containers are enforced.
+        cards: its cards, by index.
+        blocked: why it gets no new pods, whatever its cards have free.
+        silent: why the use of its cards is unknown.
+    """
+
+    name: str
+    address: str
+    mode: str
+    level: str | None = None
+    cards: tuple[CardReport, ...] = ()
+    blocked: str | None = None
+    silent: str | None = None
+
+
+class ContainerReport(msgspec.Struct, frozen=True):
+    """A container on one of its cards.
+
+    Attributes:
+        namespace: of its pod.
+        pod: its pod's name.
+        container: its name.
+        node: its node.
+        card: the card's UUID.
+        index: the card's index.
+        memory_limit: its memory; ``None``: no limit.
+        share_limit: the part of the card's time that it may use; ``None``: no limit.
+        level: how its limits are enforced; this and all below are ``None`` if its node agent's
+            figures are unknown.
+        memory_used: the memory that its processes hold.
+        memory_peak: the largest value of ``memory_used`` since the container first started.
+        share_used: the part of the card's time that it has used in the last second or two.
+        throttled: for how long its threads have waited to launch.
+        refusals: the number of refused allocations.
+        processes: its processes that use the library.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    node: str
+    card: str
+    index: int | None
+    memory_limit: int | None
+    share_limit: float | None
+    level: str | None = None
+    memory_used: int | None = None
+    memory_peak: int | None = None
+    share_used: float | None = None
+    throttled: float | None = None
+    refusals: int | None = None
+    processes: int | None = None
+
+
+class WaitingPod(msgspec.Struct, frozen=True):
+    """A pod that requests cards and does not run.
+
+    Attributes:
+        namespace: its namespace.
+        pod: its name.
+        node: the node that it is bound to; ``None``: it is not bound.
+        reason: the main reason.
+        nodes: how many nodes have this reason; ``None``: it is not about nodes.
+        of: how many nodes with cards there are.
+    """
+
+    namespace: str
+    pod: str
+    node: str | None
+    reason: str
+    nodes: int | None = None
+    of: int | None = None
+
+    def __str__(self) -> str:
+        """The reason, with the number of nodes."""
+        return (
+            self.reason if self.nodes is None else f"{self.reason} ({self.nodes}/{self.of} nodes)"
+        )
+
+
+class NamespaceReport(msgspec.Struct, frozen=True):
+    """What the pods of a namespace have, and one of its quotas.
+
+    Attributes:
+        namespace: its name.
+        quota: the quota's name; ``None``: it has none of cards.
+        cards: cards, summed over containers.
+        cards_limit: the most cards; ``None``: no limit.
+        memory: memory, summed over the cards of all containers.
+        memory_limit: the most memory; ``None``: no limit.
+        share: parts of cards' time, summed likewise.
+        share_limit: the most of them; ``None``: no limit.
+        memory_peak: the sum of its containers' peaks; ``None`` if the figures of one are unknown.
+    """
+
+    namespace: str
+    quota: str | None
+    cards: int
+    cards_limit: int | None
+    memory: int
+    memory_limit: int | None
+    share: float
+    share_limit: float | None
+    memory_peak: int | None
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """A cluster at one moment.
+
+    Attributes:
+        nodes: the nodes with cards, by name.
+        containers: the containers with cards, by namespace, pod, name and card.
+        waiting: the pods that do not run, by namespace and name.
+        namespaces: the namespaces that have cards or quotas, by name.
+        notes: what is missing in this answer, and why.
+    """
+
+    nodes: tuple[NodeReport, ...] = ()
+    containers: tuple[ContainerReport, ...] = ()
+    waiting: tuple[WaitingPod, ...] = ()
+    namespaces: tuple[NamespaceReport, ...] = ()
+    notes: tuple[str, ...] = ()

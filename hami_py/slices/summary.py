@@ -1,0 +1,103 @@
+"""The summary of a slice's use, and the list of slices that have ended.
+
+A slice's files go with it. So its summary is kept for a day, as a line of JSON in
+``<runtime>/ended.jsonl``. The runtime directory is on this machine and of this user alone, and is
+the same for shells, ``cron`` and services; a home directory may be shared by several machines.
+"""
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from hami_py.errors import StateError
+from hami_py.model import CardSummary, Summary
+from hami_py.slices.layers import read_from_outside
+from hami_py.slices.record import Record
+
+ENDED = "ended.jsonl"
+
+KEPT_FOR = timedelta(days=1)
+
+LARGEST = 1 << 20
+"""Bytes of the file: some thousand slices. When it is larger, its older half goes."""
+
+
+def summary_of(directory: Path, record: Record) -> Summary:
+    """The summary of a slice until now.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    layer = read_from_outside(directory)
+    cards = (
+        CardSummary(
+            row.uuid,
+            row.memory,
+            layer.peak[i],
+            layer.refusals[i],
+            row.share,
+            layer.times(i).engine_time,
+            layer.times(i).throttled,
+        )
+        for i, row in enumerate(layer.rows)
+    )
+    return Summary(
+        id=directory.name,
+        name=record.name,
+        command=record.command,
+        created=record.created,
+        ended=_text(datetime.now(timezone.utc)),
+        seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - record.boot_time,
+        cards=tuple(cards),
+    )
+
+
+def keep(directory: Path, record: Record | None) -> None:
+    """Keep the summary of a slice that is removed now, unless it cannot be read.
+
+    The caller has the lock of the directory of slices.
+    """
+    # The slice is removed all the same: its files may be damaged, or the disk full.
+    with suppress(OSError, StateError):
+        if record is not None:
+            summary = summary_of(directory, record)
+            # Names of programs may contain bytes that are no text.
+            words = [os.fsencode(word).decode(errors="replace") for word in summary.command]
+            line = json.dumps({**asdict(summary), "command": words}) + "\n"
+            _append(directory.parent.parent / ENDED, line.encode())
+
+
+def ended(runtime: Path) -> list[Summary]:
+    """The slices of this user that have ended in the last day, the last one to end last."""
+    # Imported here, because only `hami ps --ended` reads the file.
+    import msgspec  # noqa: PLC0415
+
+    since = _text(datetime.now(timezone.utc) - KEPT_FOR)
+    found: list[Summary] = []
+    with suppress(OSError):
+        for line in (runtime / ENDED).read_bytes().splitlines():
+            # A process may have been killed while it wrote the line.
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                found.append(msgspec.json.decode(line, type=Summary))
+    return [summary for summary in found if summary.ended >= since]
+
+
+def _append(path: Path, line: bytes) -> None:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        if os.fstat(descriptor).st_size + len(line) > LARGEST:
+            newer = os.pread(descriptor, LARGEST, LARGEST // 2).partition(b"\n")[2]
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, newer)
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def _text(when: datetime) -> str:
+    return when.isoformat(timespec="seconds")

@@ -1,0 +1,313 @@
+// The table of nodes. A node that is open has a second row with its cards and the containers on them.
+
+import { Bar, Keyed, Line, gib, make, percent, seconds, sum, write } from "./parts.js";
+
+const ORDERS = {
+  name: (node) => node.name,
+  memory: (node) => -(sum(node.cards, "memory_used") ?? sum(node.cards, "memory_allocated") ?? 0),
+  share: (node) => -(sum(node.cards, "share_used") ?? 0),
+  containers: (node) => -node.containers,
+};
+
+export class Nodes {
+  /** `opened()` is called when a node was opened, to fetch what it shows. */
+  constructor(section, opened) {
+    this.section = section;
+    this.opened = opened;
+    this.order = "name";
+    this.nodes = [];
+    this.filter = section.querySelector("#filter");
+    this.nothing = section.querySelector("#no-nodes");
+    this.body = section.querySelector("tbody");
+    this.rows = new Keyed(this.body, (node) => node.name, () => new Node(this));
+    this.filter.addEventListener("input", () => this.draw());
+    this.body.addEventListener("keydown", (event) => this.pressed(event));
+    this.body.addEventListener("focusin", (event) => this.reached(event.target));
+    for (const head of section.querySelectorAll("th[data-sort]")) {
+      head.querySelector("button").addEventListener("click", () => {
+        this.order = head.dataset.sort;
+        this.draw();
+      });
+    }
+    document.addEventListener("keydown", (event) => {
+      const typing = event.target.closest?.("input, textarea");
+      if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+        event.preventDefault();
+        this.filter.focus();
+      }
+    });
+  }
+
+  /** The names of the open nodes that are there. */
+  get open() {
+    return [...this.rows.parts.values()].filter((row) => row.isOpen).map((row) => row.name);
+  }
+
+  show(nodes, isMachine) {
+    this.nodes = nodes;
+    this.isMachine = isMachine;
+    this.draw();
+    // The only node needs no click.
+    if (nodes.length === 1 && !this.wasOpened) {
+      this.wasOpened = true;
+      this.rows.parts.get(nodes[0].name)?.toggle();
+    }
+  }
+
+  draw() {
+    const text = this.filter.value.trim().toLowerCase();
+    const key = ORDERS[this.order];
+    const found = this.nodes.filter((node) => !text || node.name.toLowerCase().includes(text));
+    found.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : a.name < b.name ? -1 : 1));
+    this.rows.show(found);
+    this.nothing.hidden = found.length > 0;
+    write(this.nothing, this.nodes.length ? "No node has such a name." : "There is no node with cards.");
+    for (const head of this.section.querySelectorAll("th[data-sort]")) {
+      const isChosen = head.dataset.sort === this.order;
+      if (isChosen) head.setAttribute("aria-sort", this.order === "name" ? "ascending" : "descending");
+      else head.removeAttribute("aria-sort");
+    }
+    // One row can be reached by Tab, and arrow keys move between rows.
+    const buttons = this.buttons;
+    if (buttons.length && !buttons.some((button) => button.tabIndex === 0)) buttons[0].tabIndex = 0;
+  }
+
+  /** What a node that is open shows. */
+  detail(detail) {
+    this.rows.parts.get(detail.name)?.detail(detail);
+  }
+
+  get buttons() {
+    return [...this.body.querySelectorAll("tr.node button")];
+  }
+
+  reached(target) {
+    if (!target.matches("tr.node button")) return;
+    for (const button of this.buttons) button.tabIndex = button === target ? 0 : -1;
+  }
+
+  pressed(event) {
+    const buttons = this.buttons;
+    const at = buttons.indexOf(event.target);
+    if (at < 0) return;
+    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
+    const isOpen = event.target.getAttribute("aria-expanded") === "true";
+    if (to !== undefined) buttons[Math.min(Math.max(to, 0), buttons.length - 1)].focus();
+    else if ((event.key === "ArrowRight" && !isOpen) || (event.key === "ArrowLeft" && isOpen)) event.target.click();
+    else return;
+    event.preventDefault();
+  }
+}
+
+/** A node's row, and the row with its cards. */
+class Node {
+  constructor(table) {
+    this.table = table;
+    this.isOpen = false;
+    this.button = make("button", { type: "button", "aria-expanded": "false", tabindex: "-1" });
+    this.button.addEventListener("click", () => this.toggle());
+    this.address = make("small");
+    this.badge = make("span", { class: "badge" });
+    this.memory = new Group("memory");
+    this.share = new Group("time");
+    this.count = make("td", { class: "number" });
+    const row = make("tr", { class: "node" });
+    row.append(make("th", { scope: "row" }, this.button, this.address, this.badge));
+    row.append(make("td", {}, this.memory.element), make("td", {}, this.share.element), this.count);
+    this.cell = make("td", { colspan: "4" });
+    this.details = make("tr", { class: "details", hidden: "" }, this.cell);
+    this.elements = [row, this.details];
+  }
+
+  update(node) {
+    this.name = node.name;
+    this.node = node;
+    write(this.button, node.name);
+    write(this.address, node.address);
+    const why = node.blocked ?? node.silent ?? "";
+    write(this.badge, node.blocked ? "no new pods" : node.silent ? "use unknown" : node.mode === "full" ? "" : node.mode);
+    this.badge.title = why;
+    this.badge.classList.toggle("warning", Boolean(why));
+    const used = sum(node.cards, "memory_used");
+    const allocated = sum(node.cards, "memory_allocated");
+    const total = sum(node.cards, "memory");
+    const shares = sum(node.cards, "share_used");
+    const amounts = total ? `${gib(used)} / ${gib(allocated)} / ${gib(total)} GiB` : "–";
+    this.memory.update(
+      node.cards,
+      (card) => [card.memory_used / card.memory, card.memory_allocated / card.memory],
+      allocated === null && total ? `${gib(used)} / ${gib(total)} GiB` : amounts,
+      (card) => `card ${card.index}: ${gib(card.memory_used)} of ${gib(card.memory)} GiB used`,
+    );
+    this.share.update(
+      node.cards,
+      (card) => [card.share_used, card.share_allocated],
+      shares === null ? "–" : percent(shares / (node.cards.length || 1)),
+      (card) => `card ${card.index}: ${percent(card.share_used)}`,
+    );
+    write(this.count, String(node.containers));
+    if (this.isOpen) this.cards?.show(node.cards);
+  }
+
+  toggle() {
+    this.isOpen = !this.isOpen;
+    this.button.setAttribute("aria-expanded", String(this.isOpen));
+    this.details.hidden = !this.isOpen;
+    if (this.isOpen) {
+      const why = this.node.blocked ?? this.node.silent;
+      if (why) this.cell.append(make("p", { class: "why", text: why }));
+      const list = make("ul", { class: "cards", "aria-label": `Cards of ${this.name}` });
+      this.cards = new Keyed(list, (card) => card.uuid, () => new Card(this.table.isMachine));
+      this.cell.append(list);
+      this.cards.show(this.node.cards);
+      this.table.opened();
+    } else {
+      this.cards = null;
+      this.cell.replaceChildren();
+    }
+  }
+
+  detail(detail) {
+    for (const [uuid, card] of this.cards?.parts ?? []) {
+      card.detail(detail.containers.filter((each) => each.card === uuid), detail.history);
+    }
+  }
+}
+
+/** The bars of a node's cards, and their sum as text. */
+class Group {
+  constructor(style) {
+    this.style = style;
+    this.bars = make("span", { class: "bars", role: "img" });
+    this.text = make("span", { class: "amount" });
+    this.element = make("div", { class: "group" }, this.bars, this.text);
+    this.parts = [];
+  }
+
+  update(cards, partsOf, text, tell) {
+    while (this.parts.length > cards.length) this.parts.pop().element.remove();
+    while (this.parts.length < cards.length) {
+      this.parts.push(new Bar(`upright ${this.style}`));
+      this.bars.append(this.parts.at(-1).element);
+    }
+    cards.forEach((card, i) => {
+      this.parts[i].update(...partsOf(card));
+      this.parts[i].element.classList.toggle("off", Boolean(card.state) && card.state !== "schedulable");
+    });
+    const label = cards.map(tell).join("; ");
+    if (label !== this.label) this.bars.setAttribute("aria-label", (this.label = label));
+    write(this.text, text);
+  }
+}
+
+/** A card of a node that is open. */
+class Card {
+  constructor(isMachine) {
+    this.title = make("h3");
+    this.about = make("small");
+    this.badge = make("span", { class: "badge warning" });
+    this.amount = make("span", { class: "amount" });
+    this.shares = make("span", { class: "amount" });
+    this.memory = new Bar("memory");
+    this.share = new Bar("time");
+    this.memoryLine = new Line("memory", "Memory");
+    this.shareLine = new Line("time", "GPU time");
+    this.body = make("tbody");
+    const heads = ["", "Memory", "Peak", "GPU time", "Last hour", "Throttled", "Refused"];
+    heads[0] = isMachine ? "Slice" : "Container";
+    this.table = make("table", {}, make("thead", {}, make("tr")), this.body);
+    this.table.tHead.rows[0].append(
+      ...heads.map((text, i) => make("th", { scope: "col", text, class: i > 4 || i === 2 ? "number" : null })),
+    );
+    this.rows = new Keyed(this.body, (each) => `${each.namespace}/${each.pod}/${each.container}`, () => new Container());
+    this.element = make(
+      "li",
+      {},
+      make("div", { class: "card-head" }, this.title, this.about, this.badge),
+      make(
+        "div",
+        { class: "card-figures" },
+        make("div", {}, make("span", { text: "Memory" }), this.memory.element, this.amount, this.memoryLine.element),
+        make("div", {}, make("span", { text: "GPU time" }), this.share.element, this.shares, this.shareLine.element),
+      ),
+      this.table,
+    );
+    this.table.hidden = true;
+  }
+
+  update(card) {
+    this.card = card;
+    write(this.title, card.index === null ? "Card" : `Card ${card.index}`);
+    write(this.about, [card.model, card.uuid].filter(Boolean).join(" · "));
+    write(this.badge, card.state && card.state !== "schedulable" ? card.state : "");
+    this.memory.update(card.memory_used / card.memory, card.memory_allocated / card.memory);
+    this.share.update(card.share_used, card.share_allocated);
+    const known = card.memory_allocated !== null;
+    const allocated = known ? `, ${gib(card.memory_allocated)} allocated` : "";
+    write(this.amount, card.memory ? `${gib(card.memory_used)} of ${gib(card.memory)} GiB used${allocated}` : "–");
+    const given = card.share_allocated === null ? "" : `, ${percent(card.share_allocated)} allocated`;
+    write(this.shares, card.share_used === null && !given ? "–" : `${percent(card.share_used)} used${given}`);
+  }
+
+  detail(containers, history) {
+    const label = `Containers on ${this.title.textContent}`;
+    this.table.setAttribute("aria-label", label);
+    this.table.hidden = containers.length === 0;
+    this.rows.show(containers);
+    if (!history) return;
+    const own = history.series.filter((each) => each.card === this.card.uuid);
+    for (const each of own) {
+      if (each.pod) {
+        this.rows.parts.get(`${each.namespace}/${each.pod}/${each.container}`)?.history(each);
+      } else {
+        this.memoryLine.update(each.memory, this.card.memory, (value) => `${gib(value)} GiB`);
+        this.shareLine.update(each.share, 1, percent);
+      }
+    }
+  }
+}
+
+/** A container on a card. */
+class Container {
+  constructor() {
+    this.pod = make("span");
+    this.where = make("small");
+    this.memory = new Bar("memory");
+    this.amount = make("span", { class: "amount" });
+    this.share = new Bar("time");
+    this.shares = make("span", { class: "amount" });
+    this.memoryLine = new Line("memory", "Memory");
+    this.shareLine = new Line("time", "GPU time");
+    const number = () => make("td", { class: "number" });
+    [this.peak, this.throttled, this.refused] = [number(), number(), number()];
+    this.element = make("tr");
+    this.element.append(
+      make("th", { scope: "row" }, this.pod, this.where),
+      make("td", {}, make("div", { class: "group" }, this.memory.element, this.amount)),
+      this.peak,
+      make("td", {}, make("div", { class: "group" }, this.share.element, this.shares)),
+      make("td", { class: "lines" }, this.memoryLine.element, this.shareLine.element),
+      this.throttled,
+      this.refused,
+    );
+  }
+
+  update(each) {
+    this.each = each;
+    write(this.pod, each.pod);
+    write(this.where, [each.namespace, each.container].filter(Boolean).join(" · "));
+    this.memory.update(each.memory_used / each.memory_limit, 0);
+    write(this.amount, `${gib(each.memory_used)} / ${each.memory_limit === null ? "no limit" : gib(each.memory_limit)} GiB`);
+    write(this.peak, gib(each.memory_peak));
+    this.share.update(each.share_used, each.share_limit ?? 0);
+    write(this.shares, `${percent(each.share_used)} / ${each.share_limit === null ? "no limit" : percent(each.share_limit)}`);
+    write(this.throttled, seconds(each.throttled));
+    write(this.refused, each.refusals === null ? "–" : String(each.refusals));
+    this.refused.classList.toggle("warning", each.refusals > 0);
+  }
+
+  history(series) {
+    this.memoryLine.update(series.memory, this.each.memory_limit, (value) => `${gib(value)} GiB`);
+    this.shareLine.update(series.share, 1, percent);
+  }
+}

@@ -1,0 +1,175 @@
+"""The contents of the page. Units are those of ``hami_py.overview``. Pure."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from hami_py.monitor import History
+from hami_py.overview import (
+    CardReport,
+    ContainerReport,
+    NamespaceReport,
+    NodeReport,
+    Overview,
+    WaitingPod,
+)
+
+__all__ = ["EventPicture", "NodePicture", "Picture", "Shown", "node_picture", "picture"]
+
+_COMPRESSION = 1
+"""The fastest: a picture of 200 nodes with 8 cards each is 20 times smaller with it."""
+
+
+class EventPicture(msgspec.Struct, frozen=True):
+    """An event.
+
+    Attributes:
+        at: its last time, in ISO 8601; empty: unknown.
+        is_warning: a person should look at it.
+        kind: the kind of the object that it is about.
+        namespace: the object's namespace; empty: it has none.
+        name: the object's name.
+        reason: one word, for programs.
+        message: a sentence, for people.
+        count: how often it happened.
+    """
+
+    at: str
+    is_warning: bool
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+    message: str
+    count: int = 1
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """All but the containers, which the page asks for when a node is opened.
+
+    Attributes:
+        title: the cluster's API server, or the machine.
+        is_machine: it is one machine, whose containers are slices.
+        user: the user's name; empty: there is none.
+        nodes: the nodes with cards, by name.
+        containers: how many containers each of them has on its cards, in the same order.
+        waiting: the pods that do not run.
+        namespaces: what namespaces have, and their quotas.
+        events: the latest first.
+        notes: what is missing, and why.
+    """
+
+    title: str
+    is_machine: bool
+    user: str
+    nodes: tuple[NodeReport, ...] = ()
+    containers: tuple[int, ...] = ()
+    waiting: tuple[WaitingPod, ...] = ()
+    namespaces: tuple[NamespaceReport, ...] = ()
+    events: tuple[EventPicture, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class NodePicture(msgspec.Struct, frozen=True):
+    """A node that is open.
+
+    Attributes:
+        name: its name.
+        containers: those on its cards, by card, namespace, pod and name.
+        history: its last hour; ``None``: unknown.
+    """
+
+    name: str
+    containers: tuple[ContainerReport, ...] = ()
+    history: History | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture that is ready to be sent.
+
+    Attributes:
+        body: its JSON, compressed by gzip.
+        tag: equal for equal pictures.
+        at_s: when it was read, by the monotonic clock.
+        containers: those of each node; every node of the picture is in it.
+    """
+
+    body: bytes
+    tag: str
+    at_s: float
+    containers: dict[str, list[ContainerReport]]
+
+
+def picture(
+    overview: Overview,
+    at_s: float,
+    *,
+    title: str,
+    is_machine: bool = False,
+    user: str = "",
+    events: Iterable[EventPicture] = (),
+    notes: Iterable[str] = (),
+) -> Shown:
+    """The picture of a cluster.
+
+    Args:
+        overview: the cluster.
+        at_s: when it was read.
+        title: see ``Picture``, as of the next ones.
+        is_machine: see there.
+        user: see there.
+        events: the latest first.
+        notes: more of them.
+    """
+    by_node: dict[str, list[ContainerReport]] = {node.name: [] for node in overview.nodes}
+    for each in overview.containers:
+        by_node.setdefault(each.node, []).append(each)
+    known = {node.name: node for node in overview.nodes}
+    nodes = [
+        known.get(name) or _unknown(name, by_node[name], can_see_nodes=bool(known))
+        for name in sorted({*known, *by_node})
+    ]
+    shown = Picture(
+        title,
+        is_machine,
+        user,
+        tuple(nodes),
+        tuple(len(by_node[node.name]) for node in nodes),
+        overview.waiting,
+        overview.namespaces,
+        tuple(events),
+        (*overview.notes, *notes),
+    )
+    body = msgspec.json.encode(shown)
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return Shown(gzip.compress(body, _COMPRESSION, mtime=0), f'"{tag}"', at_s, by_node)
+
+
+def node_picture(shown: Shown, name: str, history: History | None) -> bytes:
+    """The JSON of a node that is open."""
+    found = sorted(
+        shown.containers.get(name, ()),
+        key=lambda each: (each.index is None, each.index or 0, each.card),
+    )
+    return msgspec.json.encode(NodePicture(name, tuple(found), history))
+
+
+def _unknown(
+    name: str, containers: Iterable[ContainerReport], *, can_see_nodes: bool
+) -> NodeReport:
+    """A node that may not be read, or has no cards: only cards with containers are known."""
+    cards = {
+        each.card: CardReport(each.card, each.index, "", "", 0, None, None, None, None, None)
+        for each in containers
+    }
+    return NodeReport(
+        *(name, "", ""),
+        cards=tuple(cards[uuid] for uuid in sorted(cards)),
+        silent="the node publishes no cards" if can_see_nodes else "you may not see the node",
+    )

@@ -1,0 +1,60 @@
+"""The figures of a node under our names and under HAMi's, and joined with the DCGM exporter's."""
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from hami_py.monitor import (
+    CardFigures,
+    ContainerFigures,
+    NodeFigures,
+    Starts,
+    exposition,
+    hami_exposition,
+)
+
+CARD = CardFigures("GPU-0", 3, "NVIDIA T4", 16 << 30, 5 << 30, 4 << 30, 0.3, 0, healthy=True)
+OTHER = CardFigures("GPU-1", 4, "NVIDIA T4", 16 << 30, None, 0, 0.0, 0, healthy=True)
+NAMES = ("ml", "train", "main")
+
+
+def samples(text: bytes, name: str) -> list[tuple[dict[str, str], float]]:
+    families = text_string_to_metric_families(text.decode())
+    return [
+        (dict(sample.labels), sample.value)
+        for family in families
+        for sample in family.samples
+        if sample.name == name
+    ]
+
+
+def node(**more: Any) -> NodeFigures:
+    first = ContainerFigures(
+        *NAMES, "GPU-0", 4 << 30, 0.3, "preload", share_used=0.25, used=3 << 30, driver=1 << 20
+    )
+    second = ContainerFigures(*NAMES, "GPU-1", None, None, "none")
+    return NodeFigures("n", (CARD, OTHER), (first, second), **more)
+
+
+def test_hamis_names_have_hamis_labels_and_units() -> None:
+    text = hami_exposition(node())
+    at = {"zone": "vGPU", "namespace": "ml", "pod": "train", "container": "main"}
+    first = {**at, "vdevice_index": "0", "device_uuid": "GPU-0"}
+    second = {**at, "vdevice_index": "1", "device_uuid": "GPU-1"}
+    assert samples(text, "hami_vgpu_memory_used_bytes") == [(first, 3 << 30), (second, 0)]
+    assert samples(text, "hami_vgpu_memory_limit_bytes") == [(first, 4 << 30)]
+    assert samples(text, "hami_container_device_utilization_ratio") == [(first, 25)]
+    card = {"zone": "vGPU", "device_index": "3", "device_uuid": "GPU-0", "device_type": "NVIDIA T4"}
+    assert samples(text, "hami_host_gpu_memory_used_bytes") == [(card, 5 << 30)]
+
+
+def test_the_times_of_starts_are_a_histogram() -> None:
+    text = exposition(node(starts=Starts({1.0: 0, 2.0: 3, 4.0: 5}, 6, 20.5)))
+    buckets = samples(text, "hami_node_start_duration_seconds_bucket")
+    assert [(labels["le"], value) for labels, value in buckets] == [
+        ("1", 0),
+        ("2", 3),
+        ("4", 5),
+        ("+Inf", 6),
+    ]
+    assert samples(text, "hami_node_start_duration_seconds_sum")[0][1] == 20.5

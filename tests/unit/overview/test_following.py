@@ -1,0 +1,81 @@
+"""A reader that follows the cluster: what it asks, and what it judges again."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+
+from hami_py.kube import ApiServer
+from hami_py.model.pods import PodSettings
+from hami_py.overview import Reader, Scope, reading
+from hami_py.overview.build import Judged, Objects, judge
+from unit.overview.fake_cluster import GIB, FakeCluster, figures
+
+
+class Changing(FakeCluster):
+    """Its watch of pods reports what a test puts into ``events``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: queue.Queue[bytes | None] = queue.Queue()
+        #: The versions from which each path was watched.
+        self.watched: dict[str, list[str]] = {}
+
+    def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> Watch:
+        self.watched.setdefault(path, []).append(query["resourceVersion"])
+        return Watch(self.events if path == "/api/v1/pods" else queue.Queue())
+
+
+class Watch:
+    def __init__(self, events: queue.Queue[bytes | None]) -> None:
+        self.events = events
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.events.get, None)
+
+    def stop(self) -> None:
+        self.events.put(None)
+
+
+def test_pods_are_judged_again_when_they_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading without changes asks the node agents and judges nothing."""
+    cluster = Changing()
+    cluster.add_node("gpu-a")
+    cluster.add_pod("waits", mib=50_000)
+    cluster.figures = {"gpu-a": figures("gpu-a", used=GIB)}
+    judged: list[int] = []
+
+    def counted(found: Objects, settings: PodSettings, namespace: str | None) -> Judged:
+        judged.append(len(found.pods.objects))
+        return judge(found, settings, namespace)
+
+    monkeypatch.setattr(reading, "judge", counted)
+    reader = Reader(cast(ApiServer, cluster), Scope(own="team"))
+    with reader.following():
+        deadline = time.monotonic() + 60
+        reader.read()
+        before = len(judged)
+        cluster.figures = {"gpu-a": figures("gpu-a", used=2 * GIB)}
+        seen = reader.read()
+        assert seen.nodes[0].cards[0].memory_used == 2 * GIB
+        assert len(judged) == before
+        (pod,) = cluster.lists["/api/v1/pods"]
+        written = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "2"}}
+        moved = {**written, "spec": {**pod["spec"], "schedulingGates": [{"name": "held"}]}}
+        for event in (written, moved):
+            cluster.events.put(json.dumps({"type": "MODIFIED", "object": event}).encode())
+        while "held" not in str(reader.read().waiting):
+            assert time.monotonic() < deadline
+        # Of two events, one has changed nothing but the version.
+        assert len(judged) == before + 1
+        # One list of each kind, and one watch that goes on from its version.
+        while len(cluster.watched) < len(cluster.lists):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert sorted(path for path in cluster.asked if "/proxy/" not in path) == sorted(cluster.lists)
+    assert cluster.watched == {path: ["1"] for path in cluster.lists}

@@ -1,0 +1,67 @@
+"""What a program loads with us: every module delays its start."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from support.artifacts import Artifacts
+from unit.machine import DEADLINE
+
+LATE = {"asyncio", "ctypes", "email", "hashlib", "http", "importlib.resources", "logging", "ssl"}
+"""Modules of Python that take milliseconds."""
+
+
+def loaded(*arguments: str, environment: Mapping[str, str]) -> set[str]:
+    """The modules that a Python program imports beyond those of an empty one."""
+
+    def names(*words: str) -> set[str]:
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", *words],
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=True,
+        )
+        return set(re.findall(r"^import time: .*\| +([\w.]+)$", done.stderr, re.MULTILINE))
+
+    return names(*arguments) - names("-c", "pass")
+
+
+def parts_of_ours(modules: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in modules if name.startswith("hami_py.")}
+
+
+def others(modules: set[str]) -> set[str]:
+    """The packages that belong neither to us nor to Python, and the late modules of Python."""
+    found = {name.split(".")[0] for name in modules} - {"hami_py", *sys.stdlib_module_names}
+    # Importing `pathlib` tries these on other systems.
+    return found - {"org"} | modules & LATE
+
+
+def test_the_package_loads_no_bindings_until_they_are_needed() -> None:
+    modules = loaded("-c", "import hami_py", environment={})
+    ours = {"_native", "api", "config", "coordinator", "errors", "gpu", "model", "slices"}
+    assert parts_of_ours(modules) == ours
+    assert "hami_py.gpu.nvml" not in modules
+    assert others(modules) == set()
+
+
+def test_running_a_program_loads_nothing_of_kubernetes_and_no_tables(
+    artifacts: Artifacts, runtime: Path
+) -> None:
+    environment = {
+        "LD_LIBRARY_PATH": str(artifacts.stub_dir),
+        "HAMI_RUNTIME_DIR": str(runtime),
+        "PATH": "/usr/bin:/bin",
+    }
+    modules = loaded("-m", "hami_py", "run", "--", "true", environment=environment)
+    assert "hami_py.gpu.nvml" in modules
+    assert others(modules) - {"typing_extensions", "_cffi_backend"} == {
+        *("click", "msgspec", "pynvml"),
+        *("ctypes", "hashlib", "logging"),
+    }
+    for name in ("cli.doctor.checks", "cli.live", "gpu.lookups", "kube", "scheduler", "webhook"):
+        assert f"hami_py.{name}" not in modules
