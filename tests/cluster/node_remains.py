@@ -18,6 +18,10 @@ from cluster.whole import WholeCluster
 _UID = re.compile(r"(?<![-0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![-0-9a-f])")
 _ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
+#: Parts of names of what containerd keeps of a container whose start was interrupted: the process
+#: that serves it, and the folder of its task.
+INTERRUPTED = ("containerd-shim", "io.containerd.runtime.v2.task")
+
 #: Seconds: the kubelet removes cgroups and folders of pods some time after they have ended.
 _DEADLINE = 120.0
 

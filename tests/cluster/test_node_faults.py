@@ -49,9 +49,6 @@ RESTARTS = {
     "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
 }
 
-#: In the name of a process that serves a container, see `node_remains`.
-SHIM = "containerd-shim"
-
 #: Seconds for which something is away, at most.
 AWAY_S = 4.0
 
@@ -90,8 +87,10 @@ def run_round(
     moments = sorted(dice.sample(range(total // 10, total), len(faults)))
     struck = {fault for each in faults for fault in each}
     before: list[Object] = []
-    # containerd forgets the shim of a container whose start was interrupted.
-    forgotten = [name for name in node_remains.remains(cluster) if SHIM in name]
+    interrupted = list(node_remains.INTERRUPTED)
+    earlier = [
+        name for name in node_remains.remains(cluster) if any(part in name for part in interrupted)
+    ]
     with Watch(cluster) as watch:
         crowd.create(cluster, kinds)
         for moment, together in zip(moments, faults, strict=True):
@@ -103,7 +102,7 @@ def run_round(
         check_unaffected(cluster, before, struck)
         watch.check()
         crowd.delete(cluster)
-        besides = [SHIM] if KUBELET in struck else forgotten
+        besides = interrupted if KUBELET in struck else earlier
         node_remains.check_nothing_remains(cluster, besides)
     print(f"looked {watch.looks} times")
 

@@ -17,7 +17,7 @@ from cluster.card_watch import Watch
 from cluster.conftest import StartWhole
 from cluster.crowd import Size
 from cluster.limited_pods import install, start_first
-from cluster.node_remains import check_nothing_remains
+from cluster.node_remains import INTERRUPTED, check_nothing_remains
 from cluster.objects import PODS
 from cluster.whole import WholeCluster
 
@@ -63,7 +63,7 @@ def pods(cluster: WholeCluster) -> Iterator[list[Object]]:
     cluster.api.delete(f"{DEPLOYMENTS}/held")
     cluster.api.delete_all(PODS)
     waiting.until(lambda: not cluster.api.list(PODS), "all pods are deleted", DEADLINE)
-    check_nothing_remains(cluster, besides=["containerd-shim"])
+    check_nothing_remains(cluster, besides=INTERRUPTED)
 
 
 def running(cluster: WholeCluster) -> list[Object]:
