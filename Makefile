@@ -303,11 +303,11 @@ pack = PYTHONPATH=tests $(PYTHON) -m gpu.pods.pack --uv $(UV) --pip $(UV_HOME)/b
 	--cache $(CACHE)/gpu-kit-wheels --output $(GPU_PODS)
 
 .PHONY: gpu-pods-folders
-gpu-pods-folders: gpu-kit test-cluster-tools
+gpu-pods-folders: native gpu-kit test-cluster-tools
 	@$(if $(ROOT),$(pack))
 
 .PHONY: gpu-pods
-gpu-pods: gpu-kit test-cluster-tools ## a cluster for the kit's part `pods`, in three archives; needs root
+gpu-pods: native gpu-kit test-cluster-tools ## a cluster for the kit's part `pods`, in three archives; needs root
 	@[ -n "$(ROOT)" ] || { echo "a node needs root: run make gpu-pods as root" >&2; exit 1; }
 	@$(pack) --archives
 

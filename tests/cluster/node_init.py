@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 #: The sysctls that the kubelet (pkg/kubelet/cm, setupKernelTunables) and CNI's ptp set on the host.
@@ -43,7 +44,8 @@ def prepare(folder: Path) -> None:
         upper.mkdir(parents=True, exist_ok=True)
         work.mkdir(exist_ok=True)
         options = f"lowerdir=/{place},upperdir={upper},workdir={work}"
-        mount("-t", "overlay", "-o", options, "overlay", f"/{place}")
+        with keeping(Path("/", place), folder / "over" / "below"):
+            mount("-t", "overlay", "-o", options, "overlay", f"/{place}")
     mount("-t", "tmpfs", "tmpfs", "/run")
     # Where the test reaches the sockets, the checkpoint and the CDI specifications.
     for ours, place in (("kubelet", "/var/lib/kubelet"), ("cdi", "/run/cdi")):
@@ -54,6 +56,32 @@ def prepare(folder: Path) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(value + "\n")
         mount("--bind", file, f"/proc/sys/{name}")
+
+
+@contextlib.contextmanager
+def keeping(place: Path, aside: Path) -> Iterator[None]:
+    """What is mounted below a place is there again at the end; an overlay would not show it.
+
+    Some machines have their driver's folder mounted at /usr/local/nvidia.
+    """
+    points = (Path(line.split()[4]) for line in Path("/proc/self/mountinfo").open())
+    below = sorted({point for point in points if place in point.parents})
+    # A mount brings those below it along.
+    tops = [point for point in below if not {*point.parents} & {*below}]
+    for index, point in enumerate(tops):
+        copy = aside / str(index)
+        if point.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.touch()
+        mount("--rbind", point, copy)
+        # Else the end of a copy would end what is mounted below its original.
+        mount("--make-rprivate", copy)
+    yield
+    for index, point in enumerate(tops):
+        mount("--rbind", aside / str(index), point)
+        subprocess.run(["umount", "--lazy", aside / str(index)], check=True)
 
 
 def reap() -> None:

@@ -77,7 +77,10 @@ STUB = Plan(
 
 
 def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
-    """The rows, group by group; a text is a measurement that failed."""
+    """The rows, group by group; a text is a measurement that failed.
+
+    Several programs come first: if time runs out, they are what is wanted most.
+    """
     plan = STUB if card.stub else GPU
     stage = make_stage(card)
     watched = Watched(card, stage)
@@ -85,18 +88,18 @@ def measure(card: Card, command: str) -> Iterator[list[Row] | str]:
         watched.play, command, binding=not card.stub, settling=SETTLING, again=plan.again
     )
     try:
-        for workload, caps, seconds in plan.solo:
-
-            def solo(of: Workload = workload, caps: Sequence[int] = caps, s: float = seconds):
-                return campaign.solo(of, caps, s, full=of in FULL)
-
-            yield watched.group(workload.name, solo, command)
         for scenario in plan.company:
 
             def company(of: Scenario = scenario):
                 return campaign.company(of, plan.company_seconds)
 
             yield watched.group(scenario.name, company, command)
+        for workload, caps, seconds in plan.solo:
+
+            def solo(of: Workload = workload, caps: Sequence[int] = caps, s: float = seconds):
+                return campaign.solo(of, caps, s, full=of in FULL)
+
+            yield watched.group(workload.name, solo, command)
     finally:
         stage.end()
 
