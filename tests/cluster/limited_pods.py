@@ -156,11 +156,15 @@ def run_in(cluster: WholeCluster, pod: str, program: Sequence[str]) -> str:
 
 
 def running(cluster: WholeCluster, name: str) -> Object:
-    """The pod, once it runs."""
+    """The pod, once all of its containers run."""
 
     def look() -> Object | None:
         pod = cluster.api.get(f"{PODS}/{name}")
-        return pod if pod["status"].get("phase") == "Running" else None
+        # Its phase is the same while a container cannot start.
+        if pod["status"].get("phase") != "Running":
+            return None
+        states = [each["state"] for each in pod["status"]["containerStatuses"]]
+        return pod if all("running" in state for state in states) else None
 
     try:
         return waiting.until(look, f"pod {name} runs", DEADLINE)

@@ -205,8 +205,12 @@ def _host(options: argparse.Namespace, place: Path) -> Host:
     links = {path: path.readlink() for path in _SHORT if path.is_symlink()}
     for top in sorted(tops - _OWN):
         merged = machine.overlay(top, place / "host" / top.name)
-        for mount in _mounts_below(top):
-            machine.bind(mount, merged / mount.relative_to(top))
+        below = place / "below" / top.name
+        for index, mount in enumerate(_mounts_below(top)):
+            target = merged / mount.relative_to(top)
+            # NVIDIA's toolkit makes links in the driver's folder, and some machines mount that one.
+            copy = machine.overlay(mount, below / str(index)) if mount.is_dir() else mount
+            machine.bind(copy, target)
         for path in _apart(top):
             if path.is_symlink():
                 links[path] = path.readlink()
