@@ -332,7 +332,7 @@ def _make_cgroups(name: str) -> None:
         cgroup.mkdir()
         # A v1 cpuset has to be given what its parent has before anybody may enter it.
         for file in ("cpuset.cpus", "cpuset.mems"):
-            if (cgroup / file).exists():
+            if (cgroup.parent / file).exists():
                 (cgroup / file).write_text((cgroup.parent / file).read_text())
 
 

@@ -195,7 +195,7 @@ class Host:
 
 
 def _host(options: argparse.Namespace, place: Path) -> Host:
-    paths = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve()]
+    paths = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable)]
     paths += [Path(path) for path in options.python_path.split(":") if path]
     tops = {Path("/usr")} | {
         Path(*each.parts[:2]) for path in paths for each in (path, path.resolve())
