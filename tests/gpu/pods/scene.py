@@ -342,7 +342,7 @@ def _torch(scene: Scene) -> None:
     if scene.output(FIRST, *python, *imports).strip() != "True" or scene.options.card == "stub":
         return
     script = _KIT / "tests" / "gpu" / "frameworks" / "with_torch.py"
-    lines = scene.output(FIRST, *python, script, "total", "fill", "matmul").splitlines()
+    lines = scene.output(FIRST, *python, script, "total", "matmul", "fill").splitlines()
     found = {each["job"]: each for each in map(json.loads, lines)}
     for job, each in found.items():
         scene.expect("result" in each, f"PyTorch: {job}: {each.get('error')}")
