@@ -64,8 +64,9 @@ def keeping(place: Path, aside: Path) -> Iterator[None]:
 
     Some machines have their driver's folder mounted at /usr/local/nvidia.
     """
-    points = (Path(line.split()[4]) for line in Path("/proc/self/mountinfo").open())
-    below = sorted({point for point in points if place in point.parents})
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = {Path(line.split()[4]) for line in lines}
+    below = sorted(point for point in points if place in point.parents)
     # A mount brings those below it along.
     tops = [point for point in below if not {*point.parents} & {*below}]
     for index, point in enumerate(tops):

@@ -143,7 +143,7 @@ def test_ten_processes_get_no_more_than_one(world: Worlds) -> None:
     assert [played.share("ten"), played.share("one")] == pytest.approx([30, 70], abs=1.0)
 
 
-@pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_5MS], ids=_named)
+@pytest.mark.parametrize("workload", [w.ASYNC_20US, w.ASYNC_500US, w.ASYNC_5MS], ids=_named)
 def test_threads_that_wake_late(world: Worlds, workload: Workload) -> None:
     """Threads run 60 us late after a wake-up, as they do on a real machine.
 

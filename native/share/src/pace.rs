@@ -27,6 +27,9 @@ pub struct Interval<M> {
     pub mark: M,
 }
 
+/// Intervals of so few launches grow to their length again in two rounds.
+const SOON: u64 = 4;
+
 /// The launches in flight on one stream.
 #[derive(Debug)]
 pub struct StreamPace<M> {
@@ -143,8 +146,15 @@ impl<M> StreamPace<M> {
             None => std::mem::take(&mut self.open),
         };
         if let Some(took) = took.filter(|_| launches > 0) {
-            self.cost = Some(took / launches);
-            self.last = launches;
+            let cost = took / launches;
+            // The first launch after a pause is an interval of its own. It says nothing new if it
+            // took about as long as the ones before. Short kernels would lose much time if the
+            // intervals grew from one launch again.
+            let is_alike = |known: u64| known.abs_diff(cost) <= known / 2;
+            let is_news = launches > 1 || self.last <= SOON || !self.cost.is_some_and(is_alike);
+            if is_news {
+                (self.cost, self.last) = (Some(cost), launches);
+            }
         }
         ended
     }
