@@ -29,7 +29,8 @@ _LIBRARIES = Path("usr/lib") / f"{platform.machine()}-linux-gnu"
 #: Where a container finds the server's socket.
 _RUN = Path("/run/stub-gpu")
 
-_VERSION = """
+#: Prints the version of the driver, by NVML.
+VERSION = """
 import ctypes
 nvml, version = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(80)
 assert nvml.nvmlInit_v2() == 0
@@ -120,7 +121,7 @@ class NodeGpu(StubServer):
 
     def _version(self) -> str:
         """The driver's version, by NVML."""
-        done = run([sys.executable, "-S", "-c", _VERSION], self.charging_env)
+        done = run([sys.executable, "-S", "-c", VERSION], self.charging_env)
         assert done.code == 0, done.err
         return done.out.strip()
 

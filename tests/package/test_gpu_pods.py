@@ -5,10 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from cluster import node_gpu
 from support import requirements
 from support.artifacts import ROOT
 from support.running import Run, run
@@ -24,6 +26,27 @@ pytestmark = [
 ]
 
 KIT, PARTS = ROOT / "build" / "gpu-kit", ROOT / "build" / "gpu-pods"
+STUB = ROOT / "build" / "stub"
+
+#: Where some machines mount their driver.
+DRIVER = Path("/usr/local/nvidia")
+
+#: The device nodes of a driver with one card.
+NODES = (Path("/dev/nvidiactl"), Path("/dev/nvidia0"))
+
+#: Mounts the stub as a driver that cannot be written to, and runs a command: VERSION COMMAND...
+MOUNTED = f"""
+set -e
+mount -t tmpfs tmpfs {DRIVER}
+mkdir {DRIVER}/lib64
+for name in libcuda.so libnvidia-ml.so; do
+    cp {STUB}/$name.1 {DRIVER}/lib64/$name.$1
+    ln -s $name.$1 {DRIVER}/lib64/$name.1
+done
+mount -o remount,ro {DRIVER}
+shift
+exec "$@"
+"""
 
 
 @pytest.fixture
@@ -36,12 +59,40 @@ def pods(tmp_path: Path):
     python = Path(sys.base_prefix) / "bin" / "python3"
     kit = shutil.copytree(KIT, tmp_path / "gpu-kit", ignore=shutil.ignore_patterns("site"))
 
-    def started(*arguments: str | Path, path: str = "/usr/sbin:/usr/bin:/sbin:/bin") -> Run:
-        deadline = ("--deadline", str(DEADLINE))
-        command = [python, kit / "run.py", "pods", "--stub", "--out", tmp_path / "out", *deadline]
-        return run(["env", "-i", f"PATH={path}", *command, *arguments], {}, deadline=DEADLINE)
+    def started(
+        *arguments: str | Path,
+        path: str = "/usr/sbin:/usr/bin:/sbin:/bin",
+        card: Sequence[str] = ("--stub",),
+        variables: Sequence[str] = (),
+        within: Sequence[str] = (),
+    ) -> Run:
+        given = (*card, "--out", tmp_path / "out", "--deadline", str(DEADLINE), *arguments)
+        command = ["env", "-i", f"PATH={path}", *variables, python, kit / "run.py", "pods", *given]
+        return run([*within, *command], {}, deadline=DEADLINE)
 
     return started
+
+
+@pytest.fixture
+def mounted_driver() -> Iterator[list[str]]:
+    """The prefix of a command for which the stub is the machine's driver, in a mounted folder."""
+    if any(node.exists() for node in NODES):
+        pytest.skip("this machine has a driver")
+    asked = run([sys.executable, "-S", "-c", node_gpu.VERSION], {"LD_LIBRARY_PATH": str(STUB)})
+    null = Path("/dev/null").stat().st_rdev
+    exists = DRIVER.is_dir()
+    DRIVER.mkdir(exist_ok=True)
+    for node in NODES:
+        os.mknod(node, 0o020666, null)
+        node.chmod(0o666)
+    try:
+        unshare = ["unshare", "--mount", "--propagation", "private"]
+        yield [*unshare, "sh", "-c", MOUNTED, "sh", asked.out.strip()]
+    finally:
+        for node in NODES:
+            node.unlink()
+        if not exists:
+            DRIVER.rmdir()
 
 
 def test_three_pods_have_their_limits_in_a_cluster_of_the_kit(pods, tmp_path):
@@ -58,6 +109,18 @@ def test_three_pods_have_their_limits_in_a_cluster_of_the_kit(pods, tmp_path):
     assert "small: until a running program sees 2000 MiB" in rows
     assert rows["small: share of the card's time beside the other"] > 0
     assert (_mounts(), _addresses(), _cgroups()) == before
+
+
+@pytest.mark.tier("torture")
+def test_a_driver_in_a_folder_that_is_mounted_is_the_node_s(pods, mounted_driver, tmp_path):
+    variables = (f"LD_LIBRARY_PATH={DRIVER}/lib64", "STUB_GPU_PROFILE=a100")
+    # Each program has a stub of its own, and what it gets beside another one says nothing.
+    done = pods("--parts", PARTS, card=(), variables=variables, within=mounted_driver)
+    found = json.loads((tmp_path / "out" / "gpu-pods.json").read_text())
+    rows = {row["name"]: row["value"] for row in found["rows"]}
+    for pod, memory in (("first", 4000), ("small", 3000), ("large", 6000)):
+        assert rows[f"{pod}: memory that CUDA shows"] == memory, done.out
+    assert rows["small: memory that NVML shows"] == 3000, done.out
 
 
 def test_a_machine_that_cannot_run_a_node_is_told_in_one_line(pods, tmp_path):
