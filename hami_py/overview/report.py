@@ -135,7 +135,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
 
 
 class NamespaceReport(msgspec.Struct, frozen=True):
-    """What the pods of a namespace have, and one of its quotas.
+    """The resources of a namespace's pods, with one of its quotas.
 
     Attributes:
         namespace: its name.

@@ -152,7 +152,7 @@ class Outcome:
 
 
 class CardUsage(msgspec.Struct, frozen=True):
-    """What is allocated of one card.
+    """The allocated part of one card.
 
     Attributes:
         uuid: its UUID.
@@ -176,7 +176,7 @@ class CardUsage(msgspec.Struct, frozen=True):
 
 
 class NodeUsage(msgspec.Struct, frozen=True):
-    """What is allocated of the cards of one node.
+    """The allocated part of a node's cards.
 
     Attributes:
         name: its name.
@@ -192,7 +192,7 @@ class NodeUsage(msgspec.Struct, frozen=True):
 
 
 class NamespaceUsage(msgspec.Struct, frozen=True):
-    """What the pods of one namespace have, as its quotas count it.
+    """The resources of one namespace's pods, as its quotas count them.
 
     Attributes:
         namespace: its name.

@@ -176,11 +176,11 @@ class ClusterView:
         return self._allocator.digest()
 
     def usage(self) -> list[NodeUsage]:
-        """What is allocated on each node, by name; also on nodes that only have pods any more."""
+        """The allocated resources by node; a removed node that still has pods is included."""
         return msgspec.json.decode(self._allocator.usage(), type=list[NodeUsage])
 
     def namespaces(self) -> list[NamespaceUsage]:
-        """What each namespace with pods or quotas has, by name."""
+        """The resources of each namespace that has pods or quotas, by name."""
         return msgspec.json.decode(self._allocator.namespaces(), type=list[NamespaceUsage])
 
     def refusals(self, pod: objects.Pod) -> Refusals:

@@ -303,7 +303,7 @@ class Slice:
         return Usage(tuple(card_usage(limit, layers, free.get(limit.uuid)) for limit in effective))
 
     def summary(self) -> Summary:
-        """What its programs have used since it was created; of a closed slice, until then.
+        """The use by its programs, from its creation until now, or until it was closed.
 
         with hami.slice(gpumem="4GiB", gpucores=30) as s:
             s.run(["python", "train.py"], check=True)

@@ -290,7 +290,7 @@ impl Allocator {
         json(py, &self.with(py, |engine| engine.usage()))
     }
 
-    /// What each namespace uses of its quotas.
+    /// The part of each namespace's quotas that is in use.
     fn namespaces<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         json(py, &self.with(py, |engine| engine.namespaces()))
     }

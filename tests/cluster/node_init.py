@@ -60,7 +60,7 @@ def prepare(folder: Path) -> None:
 
 @contextlib.contextmanager
 def keeping(place: Path, aside: Path) -> Iterator[None]:
-    """What is mounted below a place is there again at the end; an overlay would not show it.
+    """Mounts again, at the end, what was mounted below a place: an overlay hides it.
 
     Some machines have their driver's folder mounted at /usr/local/nvidia.
     """

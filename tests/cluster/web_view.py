@@ -14,7 +14,7 @@ from cluster.whole import WholeCluster
 
 @dataclass(frozen=True)
 class Page:
-    """What a browser with a token asks the view in the cluster."""
+    """A browser with a token sends requests to the view in the cluster."""
 
     address: str
     token: str

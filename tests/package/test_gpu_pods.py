@@ -82,15 +82,15 @@ def mounted_driver() -> Iterator[list[str]]:
     null = Path("/dev/null").stat().st_rdev
     exists = DRIVER.is_dir()
     DRIVER.mkdir(exist_ok=True)
-    for node in NODES:
-        os.mknod(node, 0o020666, null)
-        node.chmod(0o666)
     try:
+        for node in NODES:
+            os.mknod(node, 0o020666, null)
+            node.chmod(0o666)
         unshare = ["unshare", "--mount", "--propagation", "private"]
         yield [*unshare, "sh", "-c", MOUNTED, "sh", asked.out.strip()]
     finally:
         for node in NODES:
-            node.unlink()
+            node.unlink(missing_ok=True)
         if not exists:
             DRIVER.rmdir()
 

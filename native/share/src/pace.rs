@@ -28,7 +28,7 @@ pub struct Interval<M> {
 }
 
 /// Intervals of so few launches grow to their length again in two rounds.
-const SOON: u64 = 4;
+const FEW: u64 = 4;
 
 /// The launches in flight on one stream.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl<M> StreamPace<M> {
             // took about as long as the ones before. Short kernels would lose much time if the
             // intervals grew from one launch again.
             let is_alike = |known: u64| known.abs_diff(cost) <= known / 2;
-            let is_news = launches > 1 || self.last <= SOON || !self.cost.is_some_and(is_alike);
+            let is_news = launches > 1 || self.last <= FEW || !self.cost.is_some_and(is_alike);
             if is_news {
                 (self.cost, self.last) = (Some(cost), launches);
             }

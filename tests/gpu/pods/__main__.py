@@ -2,7 +2,7 @@
 
     python -m gpu.pods --parts DIR --card stub|gpu --built DIR --out DIR --head FILE
 
-Needs root, and the parts that `pack` made. What is missing is said in one line.
+Needs root, and the parts that `pack` made. If something is missing, one line says what.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a machine must have for a node, and our places in it, which end with this process.
+"""Checks whether a machine can run a node, and mounts our folders, which end with this process.
 
 All that is mounted is in a mount namespace of this process. The files of the cluster are on a
 tmpfs: a container runtime mounts overlays, which is not possible on a disk that is one itself.
