@@ -46,7 +46,7 @@ def test_only_a_launch_takes_memory(gpu, script):
 def test_a_graph_that_does_not_fit_is_refused_without_the_driver(gpu, script, command):
     script.do(*graph("e", "66M"))
     assert script(command) == OUT_OF_MEMORY
-    assert gpu.calls().get("cuGraphLaunch", 0) == gpu.calls().get("cuGraphUpload", 0) == 0
+    assert gpu.calls()["cuGraphLaunch"] == gpu.calls()["cuGraphUpload"] == 0
     assert agreed(gpu, script.slice) == 0
     assert refusals(script.slice) == 1
 
@@ -88,6 +88,47 @@ def test_a_graph_waits_for_memory_of_the_one_before_it_on_its_stream(gpu, script
     assert script(f"{LAUNCH} e t") == OUT_OF_MEMORY
     script.do("sync_context")
     assert gpu.ledger()["cards"][0]["held"]["peak"] <= 64 * MIB
+
+
+@pytest.fixture
+def waiting(gpu, script):
+    """`waiting(e)` launches a graph that waits for room in its stream for ten minutes.
+
+    The driver has taken its memory, of 32 MiB, before.
+    """
+
+    def launch(name):
+        node = name.upper()
+        gpu.control({"command": "kernels", "kernels": {"hold": 600_000_000}})
+        script.do("module m", "kernel h m hold")
+        script.do(
+            f"graph {node}",
+            f"alloc_node {name} {node} 32M",
+            f"kernel_node {node}1 {node} h {name}",
+            f"free_node {node}2 {node} {name} {name} {node}1",
+            f"instantiate {name} {node} 0",
+            "on waits info",
+        )
+        before = gpu.booked("graphs")
+        script.do("launch cuLaunchKernel h s 1 1024", f"start waits {LAUNCH} {name} s")
+        gpu.wait_until(lambda gpu: gpu.booked("graphs") == before + 32 * MIB)
+
+    return launch
+
+
+def test_a_launch_that_waits_in_the_driver_refuses_no_other_one(gpu, script, waiting):
+    waiting("e")
+    script.do(*graph("f", "32M"), f"{LAUNCH} f t")
+    assert agreed(gpu, script.slice) == 64 * MIB
+
+
+def test_memory_of_a_launch_that_waits_is_not_another_graph_s(gpu, script, waiting):
+    """The other graph had as much until a trim; both have room only one after the other."""
+    script.do(*graph("o", "4M", freed=False), f"{LAUNCH} o t")
+    script.do(*graph("f", "32M"), f"{LAUNCH} f t", "sync t", "graph_trim 0")
+    waiting("e")
+    assert script(f"{LAUNCH} f t") == OUT_OF_MEMORY
+    assert agreed(gpu, script.slice) == 36 * MIB
 
 
 def test_a_captured_allocation_is_charged_at_the_launch(gpu, script):

@@ -11,6 +11,7 @@
 //! unless the graph's memory is in the pool already. Afterwards the charge is set to what the driver
 //! reports.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -90,6 +91,8 @@ struct Pool {
     charge: Charge,
     /// By how much launches in progress may let it grow.
     growth: u64,
+    /// The most that it can have when these are done. What they have taken already is in it once.
+    most: u64,
     /// The sum of the needs of all graphs whose memory came into the pool. The pool has less if it has
     /// returned memory to the card, or if graphs share memory.
     resident: u64,
@@ -98,14 +101,23 @@ struct Pool {
 }
 
 impl Pool {
-    const NEW: Self = Self { charge: Charge::NONE, growth: 0, resident: 0, epoch: 1 };
+    const NEW: Self = Self { charge: Charge::NONE, growth: 0, most: 0, resident: 0, epoch: 1 };
 
-    /// By how much the pool may grow for a graph, if it has `reserved` bytes.
-    fn growth_for(&self, need: &Need, reserved: u64) -> u64 {
-        if need.resident != self.epoch {
-            return need.bytes;
-        }
-        need.bytes.min(self.resident.saturating_sub(reserved))
+    /// The most that it can have when launches in progress are done, if it has `reserved` bytes now.
+    fn most(&self, reserved: u64) -> u64 {
+        self.most.clamp(reserved, reserved + self.growth)
+    }
+
+    /// What [`Self::most`] becomes with a launch of a graph, and by how much that lets the pool grow.
+    fn most_with(&self, need: &Need, reserved: u64) -> (u64, u64) {
+        let most = self.most(reserved);
+        let growth = if need.resident == self.epoch {
+            // What launches in progress have taken is not this graph's.
+            need.bytes.min(self.resident.saturating_sub(most.saturating_sub(self.growth)))
+        } else {
+            need.bytes
+        };
+        (most + growth, growth)
     }
 
     /// Sets the charge to what the driver reports, and to what launches in progress may add. Memory
@@ -116,7 +128,8 @@ impl Pool {
             self.epoch = self.epoch.wrapping_add(1).max(1);
             self.resident = 0;
         }
-        self.charge.set_taken(limited, card, reserved + self.growth);
+        self.most = self.most(reserved);
+        self.charge.set_taken(limited, card, self.most);
     }
 }
 
@@ -347,21 +360,20 @@ fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> O
     loop {
         let mut pool = lock(pool);
         let reserved = Reserved(need.device);
-        let bytes = reserved.reserved().unwrap_or(0);
-        let growth = pool.growth_for(need, bytes);
-        // Until other launches are settled, what they take may be counted twice.
+        // Other launches may take less than they need: graphs share memory.
         if pool.growth > 0 && Instant::now() < until {
-            let bytes = bytes + pool.growth + growth;
-            if bytes > pool.charge.bytes && !pool.charge.set(limited, card, bytes) {
+            let (most, _) = pool.most_with(need, reserved.reserved().unwrap_or(0));
+            if most > pool.charge.bytes && !pool.charge.set(limited, card, most) {
                 drop(pool);
                 thread::sleep(Duration::from_micros(50));
                 continue;
             }
         }
         let mut charge = pool.charge;
+        let charged = Cell::new((0, 0));
         let wanted = |_| {
-            let bytes = reserved.reserved().unwrap_or(0);
-            bytes + pool.growth + pool.growth_for(need, bytes)
+            charged.set(pool.most_with(need, reserved.reserved().unwrap_or(0)));
+            charged.get().0
         };
         let make_room = |card: &Card, _| {
             pools::trim(limited, card, Busy::Skip);
@@ -374,7 +386,7 @@ fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> O
         let outcome = charge.raise(&reserved, limited, card, wanted, make_room);
         pool.charge = charge;
         if outcome.is_ok() {
-            need.growth = pool.growth_for(need, reserved.reserved().unwrap_or(0));
+            (pool.most, need.growth) = charged.get();
             pool.growth += need.growth;
         }
         return outcome;
