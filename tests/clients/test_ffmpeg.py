@@ -141,7 +141,7 @@ def test_while_it_runs_account_and_ledger_agree(gpu: StubServer, env: Env, runti
     endless = by_card(frames=1_000_000, output=os.devnull)
     with Started(limited(GIB, endless), env(gpu)):
         # Its frames are all there, and it goes on with them.
-        gpu.wait_until(lambda gpu: gpu.calls().get("cuMemcpy2DAsync_v2", 0) > 100)
+        gpu.wait_until(lambda gpu: gpu.calls()["cuMemcpy2DAsync_v2"] > 100)
         pid = stop(gpu)
         (directory,) = (runtime / "hami" / "slices").iterdir()
         charged = {

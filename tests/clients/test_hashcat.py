@@ -188,7 +188,7 @@ def test_four_of_them_share_the_limit_of_one_slice(
 
 def test_while_it_runs_account_and_ledger_agree(gpu: StubServer, env: Env, runtime: Path) -> None:
     with Started(limited(GIB, benchmark()), env(gpu)):
-        gpu.wait_until(lambda gpu: gpu.calls().get("cuLaunchKernel", 0) > 100, _DEADLINE)
+        gpu.wait_until(lambda gpu: gpu.calls()["cuLaunchKernel"] > 100, _DEADLINE)
         pid = stop(gpu)
         (directory,) = (runtime / "hami" / "slices").iterdir()
         (process,) = Account.open(directory / "account").snapshot().processes

@@ -54,8 +54,8 @@ def test_arrays_fill_the_limit_and_one_more_never_reaches_the_driver(gpu, start)
         assert script("array3d b 512 1 2") == OUT_OF_MEMORY
         assert script("mipmap b 512 512 0 4") == OUT_OF_MEMORY
         assert gpu.calls()["cuArrayCreate_v2"] == calls
-        assert gpu.calls().get("cuArray3DCreate_v2", 0) == 0
-        assert gpu.calls().get("cuMipmappedArrayCreate", 0) == 0
+        assert gpu.calls()["cuArray3DCreate_v2"] == 0
+        assert gpu.calls()["cuMipmappedArrayCreate"] == 0
         assert refusals(script.slice) == 3 * (round + 1)
         for number in range(64):
             script.do(f"array_free a{number}")

@@ -64,9 +64,9 @@ def test_a_raised_limit_is_charged_until_it_is_lowered(card, start, slice_of, co
 
 def test_a_limit_that_does_not_fit_is_refused_without_the_driver(card, start, slice_of):
     script = start(card, slice_of(card, GIB))
-    calls = card.calls().get("cuCtxSetLimit", 0)
+    calls = card.calls()["cuCtxSetLimit"]
     assert script("limit stack 4K") == OUT_OF_MEMORY
-    assert card.calls().get("cuCtxSetLimit", 0) == calls
+    assert card.calls()["cuCtxSetLimit"] == calls
     assert script.value("limit_get stack", "value") == 1024
     assert driver(card, script.slice) == CONTEXT
     assert script("limit stack 2K") == SUCCESS

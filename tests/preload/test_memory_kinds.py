@@ -80,7 +80,7 @@ def test_managed_memory_is_charged_in_full(gpu, start, flags):
 def test_managed_memory_over_the_limit_is_refused_without_the_driver(gpu, start, flags):
     script = start(gpu, GIB)
     assert script(f"managed a 1025M {flags}") == OUT_OF_MEMORY
-    assert gpu.calls().get("cuMemAllocManaged", 0) == 0
+    assert gpu.calls()["cuMemAllocManaged"] == 0
     assert refusals(script.slice) == 1
     assert agreed(gpu, script.slice) == 0
     assert script(f"managed a 1024M {flags}") == SUCCESS

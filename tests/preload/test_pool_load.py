@@ -93,7 +93,7 @@ def test_killed_stress_programs_leave_nothing_behind(gpu, program, slice_env):
         for seed in range(4):
             storm = Started([program("pool_storm"), "100000000", str(seed)], env)
             stack.enter_context(storm)
-            gpu.wait_until(lambda gpu: gpu.calls().get("cuMemAllocFromPoolAsync", 0) > 0)
+            gpu.wait_until(lambda gpu: gpu.calls()["cuMemAllocFromPoolAsync"] > 0)
         gpu.wait_until(lambda gpu: gpu.calls()["cuMemAllocFromPoolAsync"] > 2000)
     wait_for_use(gpu, env["HAMI_SLICE"], 0)
     assert held_peak(gpu) <= GIB

@@ -126,10 +126,10 @@ def test_a_reference_to_memory_that_another_thread_unmaps_is_charged(gpu, start,
     first, second = "ab" if slow == "cuMemUnmap" else "ba"
     for _ in range(5):
         script.do("create h 64M", "reserve r 64M", "map r h", "release h")
-        before = gpu.calls().get(slow, 0)
+        before = gpu.calls()[slow]
         gpu.control({"command": "slow", "symbol": slow, "us": 100_000})
         script.do(f"start {first} {calls[first]}")
-        gpu.wait_until(lambda gpu, before=before: gpu.calls().get(slow, 0) > before)
+        gpu.wait_until(lambda gpu, before=before: gpu.calls()[slow] > before)
         script.do(f"start {second} {calls[second]}")
         results = {thread: script(f"finish {thread}") for thread in "ab"}
         gpu.control({"command": "slow", "symbol": slow, "us": 0})

@@ -8,6 +8,7 @@ import contextlib
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,13 +117,12 @@ class StubServer:
         """Bytes of one kind now, such as `requested`, `context` or `modules`."""
         return int(self.ledger()["cards"][card][kind]["now"])
 
-    def calls(self, library: str = "cuda") -> dict[str, int]:
-        """How often each function was called, all processes together."""
-        total: dict[str, int] = {}
+    def calls(self, library: str = "cuda") -> Counter[str]:
+        """How often each function was called, all processes together; 0 if it never was."""
+        total: Counter[str] = Counter()
         for process in self.ledger()["processes"]:
             if process["library"] == library:
-                for name, count in process["calls"].items():
-                    total[name] = total.get(name, 0) + count
+                total.update(process["calls"])
         return total
 
     def wait_until(

@@ -58,8 +58,8 @@ def watch() -> Iterator[Watch]:
 def seen_by_nvml(server: StubServer, calls: int = 1) -> None:
     """Wait until the program reads the events of its cards."""
     name = "nvmlEventSetWait_v2"
-    done = server.calls("nvml").get(name, 0)
-    server.wait_until(lambda server: server.calls("nvml").get(name, 0) >= done + calls)
+    done = server.calls("nvml")[name]
+    server.wait_until(lambda server: server.calls("nvml")[name] >= done + calls)
 
 
 def sessions_of_all_cards(server: StubServer) -> int:
