@@ -12,8 +12,17 @@ use hami_account::{Account, Member, Refused, Snapshot};
 use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const ROUNDS: u64 = 10_000;
+/// A crowded machine gets through fewer of them.
+const MOST: Duration = Duration::from_secs(20);
+
+/// The rounds of a process.
+fn in_time() -> impl Iterator<Item = u64> {
+    let start = Instant::now();
+    (0..ROUNDS).take_while(move |_| start.elapsed() < MOST)
+}
 
 struct Shared {
     ledger: Ledger,
@@ -112,7 +121,8 @@ fn rounds(
     size: impl Fn(&mut Random) -> u64,
 ) {
     let mut random = Random::new(me as u64 + 1);
-    for _ in 0..ROUNDS {
+    let start = Instant::now();
+    for round in 1..=ROUNDS {
         let size = size(&mut random);
         shared.barrier.wait();
         let granted = request(member, shared, size, limit);
@@ -130,11 +140,16 @@ fn rounds(
                     shared.false_refusals.fetch_add(fits, Ordering::Relaxed);
                 }
             }
+            let is_last = round == ROUNDS || start.elapsed() > MOST;
+            shared.stop.store(u32::from(is_last), Ordering::SeqCst);
         }
         shared.barrier.wait();
         if granted {
             shared.ledger.with(|held| *held -= size);
             member.uncharge(0, size);
+        }
+        if shared.stop.load(Ordering::SeqCst) == 1 {
+            break;
         }
     }
 }
@@ -190,7 +205,7 @@ fn eight_request_mixed_sizes() {
 /// that it admits must be granted, while other processes come and go.
 fn admitted(member: &Member, shared: &Shared, me: usize, limit: u64) {
     let mut random = Random::new(me as u64 + 1);
-    for _ in 0..ROUNDS {
+    for _ in in_time() {
         let size = if random.below(2) == 0 { 2 * MIB } else { 512 * (1 + random.below(4096)) };
         let fits = shared.ledger.with(|held| {
             let fits = *held + size <= limit;
@@ -221,7 +236,7 @@ fn a_request_that_fits_throughout_is_granted() {
 /// All processes charge as fast as possible; the only rule is that the limit is never exceeded.
 fn greedy(member: &Member, shared: &Shared, me: usize, limit: u64) {
     let mut random = Random::new(me as u64 + 1);
-    for _ in 0..ROUNDS {
+    for _ in in_time() {
         let size = 512 * (1 + random.below(limit / 512));
         if request(member, shared, size, limit) {
             enter(shared, size, limit);
@@ -262,7 +277,7 @@ fn passed_on(member: &Member, shared: &'static Shared, me: usize, limit: u64) {
     let holder = HOLDER.get_or_init(|| &shared.refused[1]);
     if me == 0 {
         set_hook(Some(wait_for_the_next_holder));
-        for _ in 0..ROUNDS {
+        for _ in in_time() {
             charge_what_fits(member, shared, rest, limit);
             member.uncharge(0, rest);
         }
