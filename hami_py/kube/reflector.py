@@ -6,7 +6,6 @@ import threading
 import time
 from typing import Generic, TypeVar
 
-from hami_py.kube.errors import Forbidden
 from hami_py.kube.followed import Followed
 from hami_py.kube.follower import Follower
 from hami_py.kube.server import Stream
@@ -25,13 +24,14 @@ class Reflector(Generic[T]):
 
     Attributes:
         listed: set once a whole list was passed on.
-        forbidden: the right to follow the list that is missing; ``None``: none is.
+        failure: why the list cannot be followed; ``None``: it is, or its stream was lost just now.
         thread: the thread, which runs from ``start`` to ``stop``.
     """
 
     def __init__(self, followed: Followed[T], version: str | None = None) -> None:
         self.listed = threading.Event()
-        self.forbidden: Forbidden | None = None
+        self.failure: Exception | None = None
+        self._is_open = False
         self._follower = Follower(followed)
         self._follower.version = version
         self._stopping = threading.Event()
@@ -69,17 +69,18 @@ class Reflector(Generic[T]):
             except Exception as error:
                 # A stream that was stopped ends with the same error as a lost one.
                 if not self._stopping.is_set():
-                    self.forbidden = error if isinstance(error, Forbidden) else None
+                    self.failure = None if self._is_open else error
                     self._stopping.wait(self._follower.failed(error))
 
     def _follow(self) -> None:
+        self._is_open = False
         if self._follower.version is None:
             for _ in self._follower.pages():
                 if self._stopping.is_set():
                     return
         self.listed.set()
         stream = self._follower.watch()
-        self.forbidden = None
+        self.failure, self._is_open = None, True
         with self._lock:
             self._stream = stream
         try:

@@ -199,9 +199,12 @@ class Reader:
         ):
             if missing is not None:
                 yield f"{what}: {_right(missing)}"
-        for reflector in self._reflectors:
-            if (missing := reflector.forbidden) is not None:
-                yield f"changes are shown late: {_right(missing)}"
+        failures = [each.failure for each in self._reflectors if each.failure is not None]
+        whys = [_right(each) for each in failures if isinstance(each, Forbidden)]
+        # An API server that is away fails all of them in the same way.
+        whys += [str(each) for each in failures if not isinstance(each, Forbidden)][:1]
+        for why in whys:
+            yield f"changes are shown late: {why}"
         if self._pods.path != PODS and self._pods.forbidden is None:
             alone = self._shown_alone
             yield f"only pods of namespace {alone} are shown: you may not list those of all"

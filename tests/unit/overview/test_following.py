@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from hami_py.kube import ApiServer
+from hami_py.kube.errors import KubeError
 from hami_py.model.pods import PodSettings
 from hami_py.overview import Reader, Scope, reading
 from hami_py.overview.build import Judged, Objects, judge
@@ -25,10 +26,15 @@ class Changing(FakeCluster):
         self.events: queue.Queue[bytes | None] = queue.Queue()
         #: The versions from which each path was watched.
         self.watched: dict[str, list[str]] = {}
+        self.is_away = False
+        self.watches: list[Watch] = []
 
     def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> Watch:
+        if self.is_away:
+            raise KubeError(f"watch {path}", "connection refused", "start the API server")
         self.watched.setdefault(path, []).append(query["resourceVersion"])
-        return Watch(self.events if path == "/api/v1/pods" else queue.Queue())
+        self.watches.append(Watch(self.events if path == "/api/v1/pods" else queue.Queue()))
+        return self.watches[-1]
 
 
 class Watch:
@@ -79,3 +85,26 @@ def test_pods_are_judged_again_when_they_have_changed(monkeypatch: pytest.Monkey
             time.sleep(0.01)
     assert sorted(path for path in cluster.asked if "/proxy/" not in path) == sorted(cluster.lists)
     assert cluster.watched == {path: ["1"] for path in cluster.lists}
+
+
+def test_an_api_server_that_is_away_is_named_until_it_is_back() -> None:
+    """The node agents still answer, so figures are new and objects are old."""
+    cluster = Changing()
+    cluster.add_node("gpu-a")
+    reader = Reader(cast(ApiServer, cluster), Scope(own="team"))
+    with reader.following():
+        deadline = time.monotonic() + 60
+        while len(cluster.watches) < len(cluster.lists):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert not reader.read().notes
+        cluster.is_away = True
+        for watch in cluster.watches:
+            watch.stop()
+        while not (notes := reader.read().notes):
+            assert time.monotonic() < deadline
+        (note,) = notes
+        assert "changes are shown late" in note and "connection refused" in note
+        cluster.is_away = False
+        while reader.read().notes:
+            assert time.monotonic() < deadline
