@@ -121,8 +121,13 @@ def running(cluster: WholeCluster, kinds: Kinds = CROWD) -> list[Object]:
 
 
 def runs(pod: Object) -> bool:
-    """Whether all of its containers run, and it is not being deleted."""
-    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    """Whether all of its containers run, and it is not being deleted.
+
+    A pod that a kubelet rejects after a restart is in phase Running for a moment, without any.
+    """
+    statuses = pod["status"].get("containerStatuses")
+    has_run = bool(statuses) and all("running" in each["state"] for each in statuses)
+    return has_run and "deletionTimestamp" not in pod["metadata"]
 
 
 def _jobs(kinds: Kinds, program: str, requests: Requests) -> Iterator[Object]:
