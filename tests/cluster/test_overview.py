@@ -364,7 +364,10 @@ def test_the_view_shows_the_ledgers_figures(two: Two, everything: Page) -> None:
     with timed("the view agrees with the ledger"):
         seen = waiting.until(agrees, f"all figures agree: {two.ledger()}", 60)
     assert [seen["waiting"], seen["notes"]] == [read(two, "inspect")["waiting"], []]
-    assert "red-waits" in {each["name"] for each in seen["events"]}
+    waiting.until(
+        lambda: "red-waits" in {each["name"] for each in everything.ask("/api/picture")["events"]},
+        "its events",
+    )
     history = everything.ask("/api/node?name=n1&history=1")["history"]
     assert {each["pod"] for each in history["series"]} >= {"", "red-1"}
     # Used now, and 20 s ago at most.
