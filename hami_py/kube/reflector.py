@@ -24,7 +24,7 @@ class Reflector(Generic[T]):
 
     Attributes:
         listed: set once a whole list was passed on.
-        failure: why the list cannot be followed; ``None``: it is, or its stream was lost just now.
+        failure: the error of the last attempt to open the watch; ``None``: it was opened.
         thread: the thread, which runs from ``start`` to ``stop``.
     """
 

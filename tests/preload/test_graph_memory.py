@@ -94,7 +94,7 @@ def test_a_graph_waits_for_memory_of_the_one_before_it_on_its_stream(gpu, script
 def waiting(gpu, script):
     """`waiting(e)` launches a graph that waits for room in its stream for ten minutes.
 
-    The driver has taken its memory, of 32 MiB, before.
+    The driver takes the memory of the graph, 32 MiB, before it waits.
     """
 
     def launch(name):

@@ -91,7 +91,8 @@ struct Pool {
     charge: Charge,
     /// By how much launches in progress may let it grow.
     growth: u64,
-    /// The most that it can have when these are done. What they have taken already is in it once.
+    /// The most bytes that the pool can have when these launches have ended. The bytes that such a
+    /// launch has already taken are counted once.
     most: u64,
     /// The sum of the needs of all graphs whose memory came into the pool. The pool has less if it has
     /// returned memory to the card, or if graphs share memory.
@@ -103,16 +104,18 @@ struct Pool {
 impl Pool {
     const NEW: Self = Self { charge: Charge::NONE, growth: 0, most: 0, resident: 0, epoch: 1 };
 
-    /// The most that it can have when launches in progress are done, if it has `reserved` bytes now.
+    /// The most bytes that the pool can have when the launches in progress have ended, if it has
+    /// `reserved` bytes now.
     fn most(&self, reserved: u64) -> u64 {
         self.most.clamp(reserved, reserved + self.growth)
     }
 
-    /// What [`Self::most`] becomes with a launch of a graph, and by how much that lets the pool grow.
+    /// The same with one more launch of a graph, and the bytes by which this launch may let the pool
+    /// grow.
     fn most_with(&self, need: &Need, reserved: u64) -> (u64, u64) {
         let most = self.most(reserved);
         let growth = if need.resident == self.epoch {
-            // What launches in progress have taken is not this graph's.
+            // Bytes that other launches in progress have taken are not part of this graph.
             need.bytes.min(self.resident.saturating_sub(most.saturating_sub(self.growth)))
         } else {
             need.bytes

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const ROUNDS: u64 = 10_000;
-/// A crowded machine gets through fewer of them.
+/// After this time a process ends its rounds early, because the machine is busy.
 const MOST: Duration = Duration::from_secs(20);
 
-/// The rounds of a process.
+/// The numbers of a process's rounds, until [`MOST`] has passed.
 fn in_time() -> impl Iterator<Item = u64> {
     let start = Instant::now();
     (0..ROUNDS).take_while(move |_| start.elapsed() < MOST)
