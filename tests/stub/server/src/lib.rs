@@ -7,6 +7,7 @@ pub mod arguments;
 pub mod control;
 pub mod faults;
 pub mod node;
+mod peer;
 pub mod serve;
 pub mod testing;
 pub mod timekeeper;

@@ -5,6 +5,7 @@
 //! time.
 
 use crate::faults::{Fault, Faults};
+use crate::peer::Peer;
 use crate::timekeeper::Timekeeper;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,25 +22,33 @@ use stub_engine::symbols::Library;
 use stub_engine::time::Slicing;
 use stub_engine::wire::{Operation, Reply, Request};
 
+/// The longest that a client's thread may take to notice the client's end.
+const NOTICED: Duration = Duration::from_secs(10);
+
 /// A client's counters: read when needed while the client lives, then the last values.
 enum ClientCounters {
-    Live(Library, Arc<Shared>),
+    Live(Library, Arc<Shared>, Peer),
     Last(Box<Activity>),
 }
 
 impl ClientCounters {
     fn activity(&self) -> Activity {
         match self {
-            Self::Live(library, page) => page.counters.activity(*library),
+            Self::Live(library, page, _) => page.counters.activity(*library),
             Self::Last(activity) => Activity::clone(activity),
         }
     }
 
     fn live(&self) -> Option<(Library, &Counters)> {
         match self {
-            Self::Live(library, page) => Some((*library, &page.counters)),
+            Self::Live(library, page, _) => Some((*library, &page.counters)),
             Self::Last(_) => None,
         }
+    }
+
+    /// Whether the client has ended, but its thread has not noticed yet.
+    fn has_unnoticed_end(&self) -> bool {
+        matches!(self, Self::Live(_, _, peer) if peer.has_hung_up())
     }
 }
 
@@ -89,14 +98,15 @@ impl Node {
     }
 
     /// Adds a client.
-    pub fn attach(&self, pid: u32, group: &str, library: Library, page: Arc<Shared>) -> ClientId {
+    pub fn attach(&self, peer: Peer, group: &str, library: Library, page: Arc<Shared>) -> ClientId {
+        let pid = peer.pid();
         let mut inner = self.inner();
         let counters = &page.counters;
         counters.durations_version.store(inner.durations_version, Relaxed);
         inner.faults.apply(library, counters);
         // The client has the same number in both, because the ledger stays locked.
         self.time().attach(group, Arc::clone(&page));
-        inner.counters.push(ClientCounters::Live(library, page));
+        inner.counters.push(ClientCounters::Live(library, page, peer));
         inner.ledger.attach(pid, group)
     }
 
@@ -109,7 +119,8 @@ impl Node {
         inner.counters[client.0] =
             ClientCounters::Last(Box::new(inner.counters[client.0].activity()));
         let due = Instant::now() + inner.faults.free_delay;
-        while let Some(left) = due.checked_duration_since(Instant::now())
+        while let left = due.saturating_duration_since(Instant::now())
+            && !left.is_zero()
             && !inner.is_ending
         {
             let waited = self.ending.wait_timeout(inner, left);
@@ -192,9 +203,17 @@ impl Node {
         rows
     }
 
-    /// The ledger as JSON.
+    /// The ledger as JSON. A process that has ended holds nothing in it, unless freed memory is
+    /// delayed.
     pub fn report(&self) -> serde_json::Value {
-        let inner = self.inner();
+        let until = Instant::now() + NOTICED;
+        let mut inner = self.inner();
+        while inner.counters.iter().any(ClientCounters::has_unnoticed_end) && Instant::now() < until
+        {
+            drop(inner);
+            std::thread::sleep(Duration::from_micros(100));
+            inner = self.inner();
+        }
         let mut time = self.time();
         time.catch_up();
         let activities: Vec<_> = inner.counters.iter().map(ClientCounters::activity).collect();

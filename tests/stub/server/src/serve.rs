@@ -6,9 +6,9 @@
 use crate::arguments::Options;
 use crate::control;
 use crate::node::Node;
+use crate::peer::Peer;
 use crate::timekeeper::Timekeeper;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ fn attach(stream: &mut UnixStream, node: &Node) -> io::Result<stub_engine::ledge
     let group = read_text(stream, request.amount, GROUP_NAME_MAX)?;
     let library = if request.card == Library::Cuda as u32 { Library::Cuda } else { Library::Nvml };
     let (page, file) = Shared::create()?;
-    let client = node.attach(peer_pid(stream)?, &group, library, Arc::new(page));
+    let client = node.attach(Peer::of(stream)?, &group, library, Arc::new(page));
     let greeting = wire::send(stream, &Reply::default().with_tail(&cards))
         .and_then(|()| wire::send_file(stream, &file));
     if let Err(error) = greeting {
@@ -150,20 +150,4 @@ fn attach(stream: &mut UnixStream, node: &Node) -> io::Result<stub_engine::ledge
         return Err(error);
     }
     Ok(client)
-}
-
-fn peer_pid(stream: &UnixStream) -> io::Result<u32> {
-    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` and `size` are places for the answer and its size.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut size,
-        )
-    };
-    if result == 0 { Ok(peer.pid as u32) } else { Err(io::Error::last_os_error()) }
 }

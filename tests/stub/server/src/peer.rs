@@ -1,0 +1,47 @@
+//! The process at the other end of a client's connection.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// A client's process, and a second handle of its connection.
+pub struct Peer {
+    pid: u32,
+    stream: UnixStream,
+}
+
+impl Peer {
+    /// The process that has made a connection.
+    pub fn of(stream: &UnixStream) -> io::Result<Self> {
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: `peer` and `size` are places for the answer and its size.
+        let result = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut size,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { pid: peer.pid as u32, stream: stream.try_clone()? })
+    }
+
+    /// Its PID, in the server's namespace.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it has closed the connection. The kernel does so before others see that a process has
+    /// ended.
+    pub fn has_hung_up(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.stream.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one descriptor of ours, and no wait.
+        unsafe { libc::poll(&raw mut poll, 1, 0) };
+        poll.revents & libc::POLLHUP != 0
+    }
+}
