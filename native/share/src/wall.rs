@@ -20,29 +20,14 @@ impl Wall {
     /// Bills `measured` ns of engine time, but no more than is possible. It returns the billed
     /// time. `rest`: other work is still outstanding.
     pub fn bill(&mut self, now: u64, measured: u64, rest: bool) -> u64 {
-        self.advance(now);
-        let billed = measured.min(self.unused);
-        self.use_up(billed, now, rest);
-        billed
-    }
-
-    /// The same for work that was not measured and is billed as predicted: it may still run when it
-    /// does not count as outstanding any more.
-    pub fn bill_unmeasured(&mut self, now: u64, predicted: u64, rest: bool) {
-        self.advance(now);
-        self.use_up(predicted, now, rest);
-    }
-
-    fn advance(&mut self, now: u64) {
-        if let Some(since) = self.since.replace(now) {
+        if let Some(since) = self.since {
             self.unused = self.unused.saturating_add(now.saturating_sub(since));
         }
-    }
-
-    fn use_up(&mut self, billed: u64, now: u64, rest: bool) {
+        let billed = measured.min(self.unused);
         // Later work cannot have run in the time that is left now.
-        self.unused = if rest { self.unused.saturating_sub(billed) } else { 0 };
+        self.unused = if rest { self.unused - billed } else { 0 };
         self.since = rest.then_some(now);
+        billed
     }
 }
 
@@ -74,14 +59,6 @@ mod tests {
         assert_eq!(wall.bill(200, 30, false), 30);
         wall.begin(1_000);
         assert_eq!(wall.bill(1_010, 30, false), 10);
-    }
-
-    #[test]
-    fn unmeasured_work_is_billed_whatever_time_has_passed() {
-        let mut wall = Wall::default();
-        wall.begin(0);
-        wall.bill_unmeasured(10, 500, true);
-        assert_eq!(wall.bill(30, 100, true), 20);
     }
 
     #[test]
