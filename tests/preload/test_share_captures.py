@@ -92,6 +92,21 @@ def test_many_threads_capture_and_launch_at_once(launcher, gpu):
     script.is_metered(0.15, at_least_ns=60_000_000)
 
 
+def test_a_launch_that_is_slower_than_another_thread_s_event_is_billed(launcher, gpu):
+    """The event is recorded between the admission of the graph's launch and the launch."""
+    script = launcher(gpu, share=90)
+    script.do(*KERNELS, "begin s 1", "launch cuLaunchKernel k s 1 20", "end s g", "instantiate x g")
+    script.do("launch cuLaunchKernel l o", "sync o")
+    gpu.control({"command": "slow", "symbol": "cuGraphLaunch", "us": 50_000})
+    for _ in range(5):
+        before = gpu.calls()
+        script.do("start t launch cuGraphLaunch x o")
+        gpu.wait_until(lambda gpu, before=before: more(gpu, before, "cuGraphLaunch") == 1)
+        script.do("launch cuLaunchKernel l o", "finish t", "launch cuLaunchKernel l o", "sync o")
+    assert launched(gpu) == {"other_100us": 11, "work_100us": 100}
+    script.is_metered(0.15, at_least_ns=10_000_000)
+
+
 @MODES
 def test_a_capture_that_never_ends_launches_nothing(launcher, gpu, mode):
     script = launcher(gpu)

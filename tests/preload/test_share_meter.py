@@ -28,6 +28,7 @@ SETUP = [f"kernel {key} m {name}" for key, name in KERNELS.items()]
 LAUNCH = "launch cuLaunchKernel"
 
 GRAPH = ["stream g", "begin g 1", f"{LAUNCH} b g 1 10", f"{LAUNCH} c g", "end g g"]
+CAPTURE = ["begin s1 1", "sleep 5", "end s1 g"]
 FORKED = ["event e", "event f", "begin g 1", "record e g", "wait s0 e", f"{LAUNCH} c s0"]
 FORKED += [f"{LAUNCH} c g", "record f s0", "wait g f", "end g g", "instantiate x g"]
 
@@ -49,6 +50,7 @@ PATTERNS = {
     "graphs": [*GRAPH, "instantiate x g", "launch cuGraphLaunch x s0 1 40"],
     "graphs with waits": [*GRAPH, "instantiate x g"]
     + ["launch cuGraphLaunch x s0", "sync s0"] * 30,
+    "captures beside long kernels": [f"{LAUNCH} a s0 1 30", f"{LAUNCH} d s0", *CAPTURE] * 10,
     "graphs with branches": ["stream g", *FORKED] + ["launch cuGraphLaunch x s1 1 5"] * 12,
     "streams that come and go": ["stream t", f"{LAUNCH} b t 1 20", "destroy_stream t"] * 30,
     "old functions": ["launch cuLaunchGrid b - 4 300", "launch cuLaunch c - 1 50"],

@@ -86,7 +86,7 @@ pub(crate) fn launched() {
         records.try_borrow_mut().map(|mut records| std::mem::take(&mut *records)).ok()
     });
     for (limiter, stream) in records.ok().flatten().into_iter().flatten() {
-        limiter.record(stream);
+        limiter.record(stream, true);
     }
 }
 

@@ -137,7 +137,7 @@ impl CardLimiter {
             drop(state);
             if is_open {
                 // While the thread waits, it launches nothing that an event would be behind.
-                self.record(stream);
+                self.record(stream, false);
             }
             METER.wake_by(at + QUIET_NS);
             let until = until.min(meter_at).min(at + LOOK_AGAIN_NS);
@@ -180,13 +180,14 @@ impl CardLimiter {
     }
 
     /// Records an event behind the launches of a stream. The launching thread calls this, beside
-    /// work of its own.
-    pub(crate) fn record(&self, stream: Stream) {
+    /// work of its own. `is_behind_launch`: it has just made a launch. An event of another thread may
+    /// have come between the admission of this launch and the launch.
+    pub(crate) fn record(&self, stream: Stream, is_behind_launch: bool) {
         let can = capture::state_of(stream.handle) == Capturing::No;
         let event = if can { record(stream) } else { None };
         let at = now();
         let mut state = self.state();
-        let poll_at = state.on_mut(stream.queue()).and_then(|on| on.close(event, at));
+        let poll_at = state.close(stream.queue(), event, is_behind_launch, at);
         drop(state);
         match (poll_at, event) {
             (Some(poll_at), _) => METER.wake_by(poll_at),
@@ -196,7 +197,7 @@ impl CardLimiter {
     }
 
     /// Records an event behind the open launches of the streams in a context, which is current. The
-    /// calling thread is about to wait for them.
+    /// calling thread is about to wait for them, or to begin a capture.
     pub(crate) fn record_open(&self, context: usize) {
         let state = self.state();
         let may_record = |on: &&OnStream| {
@@ -209,7 +210,7 @@ impl CardLimiter {
         let open: Vec<Stream> = open.map(|on| on.stream).collect();
         drop(state);
         for stream in open {
-            self.record(stream);
+            self.record(stream, false);
         }
     }
 
@@ -225,7 +226,7 @@ impl CardLimiter {
         }
         drop(state);
         for stream in open {
-            self.record(stream);
+            self.record(stream, false);
         }
     }
 
@@ -290,7 +291,7 @@ impl CardLimiter {
         let at = now();
         let mut state = self.state();
         let ran = state.ran(at);
-        let busy = |on: &OnStream| on.pace.in_flight() > 0;
+        let busy = |on: &OnStream| !on.pace.is_idle();
         let lost = state.streams.iter().filter(|on| on.stream.context == context && busy(on));
         let lost = lost.count();
         state.streams.retain(|on| on.stream.context != context);

@@ -38,13 +38,16 @@ pub fn stream_op(handle: usize, per_thread: bool) {
 /// The calling thread is about to wait for work: the end of the launches before is measured
 /// exactly. No panic leaves it: its caller must have no code for unwinding.
 pub extern "C" fn waiting() {
-    guard(|| {
-        if is_metered()
-            && let Some((_, context)) = context::current()
-        {
-            capture::relaxed(|| card::all().for_each(|one| one.record_open(context as usize)));
-        }
-    });
+    guard(record_open);
+}
+
+/// Records an event behind all open launches in the current context.
+fn record_open() {
+    if is_metered()
+        && let Some((_, context)) = context::current()
+    {
+        capture::relaxed(|| card::all().for_each(|one| one.record_open(context as usize)));
+    }
 }
 
 /// The calling thread has another current context.
@@ -84,10 +87,11 @@ pub fn stream_ending(handle: usize) {
 
 /// The calling thread is about to begin the capture of a stream: its launches so far are measured by
 /// themselves. From now on the meter does not query streams, because a stream may become part of
-/// the capture at any time.
+/// the capture at any time. So events are needed behind the open launches of the other streams.
 pub fn capture_begins(handle: usize, per_thread: bool) {
     stream_op(handle, per_thread);
     capture::begin();
+    record_open();
     if !process::is_forked_copy() && meter::has_started() {
         // The meter queries streams while it holds this, so it queries none afterwards.
         drop(contexts::hold());

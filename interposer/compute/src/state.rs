@@ -180,7 +180,7 @@ impl State {
 
     /// Whether enough is in flight, on the stream or on the card.
     fn is_full(&self, queue: Queue, depth: u64) -> bool {
-        let on = self.on(queue).filter(|on| on.pace.in_flight() > 0);
+        let on = self.on(queue).filter(|on| !on.pace.is_idle());
         let total = || self.streams.iter().map(|on| on.pace.in_flight_ns()).sum::<u64>();
         // Kernels of a few streams may wait for each other.
         let is_crowded = if on.is_some() { self.busy > 1 } else { self.busy >= FREE_STREAMS };
@@ -201,6 +201,15 @@ impl State {
         self.streams.iter().map(|on| on.pace.expected_ns()).max().unwrap_or(0)
     }
 
+    /// Work begins, if nothing is in flight.
+    fn begin(&mut self, at: u64) {
+        if self.is_idle() {
+            self.progress.begin(at);
+            self.set_unbilled(at, Some(at));
+            self.wall.begin(at);
+        }
+    }
+
     /// A launch of a function is made on a stream.
     pub(crate) fn launched(
         &mut self,
@@ -209,24 +218,20 @@ impl State {
         depth: u64,
         at: u64,
     ) -> Launched {
-        if self.is_idle() {
-            self.progress.begin(at);
-            self.set_unbilled(at, Some(at));
-            self.wall.begin(at);
-        }
+        self.begin(at);
         let is_stalled = self.progress.is_stalled();
         // The meter cannot find the end of launches on these streams by itself.
         let is_single = stream.is_threads_own() || capture::any() || METER.has_no_thread();
         if self.on(queue).is_none() {
             if self.streams.len() >= KEPT_STREAMS {
-                self.streams.retain(|on| on.pace.in_flight() > 0);
+                self.streams.retain(|on| !on.pace.is_idle());
             }
             self.streams.push(OnStream::new(stream, queue, at));
         }
         let Some(on) = self.streams.iter_mut().find(|on| on.queue == queue) else {
             return Launched { starts: false, starts_if: None, records: false };
         };
-        let was_idle = on.pace.in_flight() == 0;
+        let was_idle = on.pace.is_idle();
         let is_late = at >= on.launched_at + GAP_NS;
         let starts = was_idle || (on.is_broken && on.pace.open() == 0);
         let may_be_idle = (is_late || is_single) && !starts && on.pace.open() == 0;
@@ -244,6 +249,26 @@ impl State {
         Launched { starts, starts_if: last.map(|marks| marks.end), records }
     }
 
+    /// This event, if there is one, was recorded on a stream: behind a launch of the calling thread,
+    /// or behind what is open. Returns when to poll it; `None` if it is not needed.
+    pub(crate) fn close(
+        &mut self,
+        queue: Queue,
+        event: Option<Event>,
+        is_behind_launch: bool,
+        at: u64,
+    ) -> Option<u64> {
+        let on = self.on_mut(queue)?;
+        let was_idle = on.pace.is_idle();
+        let poll_at = on.close(event, is_behind_launch, at)?;
+        if was_idle {
+            on.runs_since = at;
+            self.begin(at);
+            self.busy += 1;
+        }
+        Some(poll_at)
+    }
+
     /// Work of a stream has ended that took the time `took`, `None` if that is not known. `busy` of
     /// it is billed, as far as that much time has passed. Returns the billed time.
     pub(crate) fn ended(&mut self, queue: Queue, took: Option<u64>, busy: u64, at: u64) -> u64 {
@@ -252,7 +277,7 @@ impl State {
         if let Some(on) = self.on_mut(queue) {
             on.pace.ended(took);
             (on.runs_since, on.poll_at) = (at, 0);
-            let is_idle = on.pace.in_flight() == 0;
+            let is_idle = on.pace.is_idle();
             self.busy -= usize::from(is_idle);
         }
         if self.is_idle() {

@@ -79,11 +79,16 @@ impl OnStream {
         }
     }
 
-    /// No launch is being made any more, and this event, if there is one, was recorded behind what
-    /// is open. Returns when to poll it; `None` if nothing is open.
-    pub(crate) fn close(&mut self, event: Option<Event>, at: u64) -> Option<u64> {
+    /// No launch is being made any more, and this event, if there is one, was recorded. See
+    /// [`State::close`](crate::state::State::close).
+    pub(crate) fn close(
+        &mut self,
+        event: Option<Event>,
+        is_behind_launch: bool,
+        at: u64,
+    ) -> Option<u64> {
         self.is_recording = false;
-        let end = event.filter(|_| self.pace.open() > 0)?;
+        let end = event.filter(|_| is_behind_launch || self.pace.open() > 0)?;
         self.pace.close(Marks { start: self.start.take(), end });
         self.poll_at = self.poll_after(at);
         Some(self.poll_at)
@@ -92,7 +97,7 @@ impl OnStream {
     /// The oldest work, if there is any.
     pub(crate) fn due(&self) -> Option<Due> {
         let oldest = self.pace.oldest().map(|interval| interval.mark);
-        (self.pace.in_flight() > 0).then(|| Due {
+        (!self.pace.is_idle()).then(|| Due {
             stream: self.stream,
             queue: self.queue,
             age: self.age,

@@ -58,6 +58,11 @@ impl<M> Default for StreamPace<M> {
 }
 
 impl<M> StreamPace<M> {
+    /// Whether nothing can be in flight.
+    pub fn is_idle(&self) -> bool {
+        self.open == 0 && self.closed.is_empty()
+    }
+
     /// How many launches may be in flight.
     pub fn in_flight(&self) -> u64 {
         self.open + self.closed.iter().map(|interval| interval.launches).sum::<u64>()
@@ -130,7 +135,8 @@ impl<M> StreamPace<M> {
         self.open >= self.most(depth)
     }
 
-    /// An event was recorded behind all that was launched.
+    /// An event was recorded behind all that was launched. The interval has no launches if an event
+    /// of another thread has counted them already, perhaps before they were made. It has a time.
     pub fn close(&mut self, mark: M) {
         let launches = std::mem::take(&mut self.open);
         let (began, function) = (self.open_began, self.open_function);
