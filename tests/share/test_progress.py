@@ -7,6 +7,7 @@ hangs. The program owes the engine time of these launches, like any other.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Literal, get_args
 
 import pytest
@@ -21,6 +22,11 @@ Worlds = Callable[..., World]
 Company = Literal["alone", "beside one", "beside three"]
 
 _COMPANY: Sequence[Company] = get_args(Company)
+
+_BESIDE: Sequence[Company] = ("beside one", "beside three")
+
+#: What opens a kernel that spins.
+_HOW = ("launch", "host")
 
 #: The shortest time in seconds after which a program that has not ended is killed.
 _SHORTEST = 2.0
@@ -70,12 +76,20 @@ def _assert_ended(played: Played, rounds: int, share: int) -> None:
             ("host", 2, 40, 30, "hard", "beside one"),
             ("host", 4, 4, 99, "soft", "beside one"),
         ],
-        ("launch", "host"),
+        _HOW,
         (1, 2, 8),
         (1, 40),
         (1, 10, 50, 99),
         MODES,
         _COMPANY,
+        known=[
+            *((how, 2, 40, 1, "hard", beside) for how, beside in product(_HOW, _BESIDE)),
+            *((how, 8, 40, 1, "hard", "alone") for how in _HOW),
+            *(
+                (how, 8, 40, share, "hard", beside)
+                for how, share, beside in product(_HOW, (1, 10, 50, 99), _BESIDE)
+            ),
+        ],
     ),
 )
 def test_a_kernel_that_spins_until_it_is_opened(
@@ -107,7 +121,7 @@ def test_a_kernel_that_spins_until_it_is_opened(
         MODES,
     ),
 )
-@pytest.mark.parametrize("how", ["launch", "host"])
+@pytest.mark.parametrize("how", _HOW)
 def test_short_and_long_kernels_behind_one_that_spins(
     world: Worlds, *, how: str, us: int, behind: int, share: int, mode: Mode
 ) -> None:
@@ -131,6 +145,7 @@ def test_short_and_long_kernels_behind_one_that_spins(
         (1, 10, 50, 99),
         MODES,
         _COMPANY,
+        known=[(256, 1, "hard", beside) for beside in _BESIDE],
     ),
 )
 @pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
@@ -162,6 +177,7 @@ _PAUSES = (0, 5_000)
         (1, 10, 50, 99),
         MODES,
         _COMPANY,
+        known=[(5_000, 1, "hard", "alone")],
     ),
 )
 @pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
@@ -184,6 +200,7 @@ def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
         (10, 30, 50, 90, 99),
         MODES,
         _COMPANY,
+        known=[(share, mode, "beside three") for share in (10, 99) for mode in MODES],
     ),
 )
 @pytest.mark.parametrize("us", [10_000, pytest.param(4_000, marks=TORTURE)])
@@ -203,7 +220,7 @@ def test_kernels_of_blocking_streams_stay_beside_each_other(
     ("how", "share", "company"),
     varied(
         [("launch", 10, "alone"), ("host", 30, "beside one")],
-        ("launch", "host"),
+        _HOW,
         (10, 30, 60),
         ("alone", "beside one"),
     ),

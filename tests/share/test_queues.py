@@ -43,7 +43,13 @@ def test_a_host_that_stalls_while_its_queue_runs(
 
 @pytest.mark.parametrize(
     ("us", "streams", "share"),
-    varied([(500, 4, 40), (500, 4, 90), (100, 2, 40)], (100, 500), (2, 4, 8), (10, 40, 90)),
+    varied(
+        [(500, 4, 40), (500, 4, 90), (100, 2, 40)],
+        (100, 500),
+        (2, 4, 8),
+        (10, 40, 90),
+        known=[(500, 4, 10), *((us, 8, share) for us in (100, 500) for share in (10, 40, 90))],
+    ),
 )
 def test_a_pipeline_of_kernels_that_overlap(
     world: Worlds, us: int, streams: int, share: int
