@@ -23,7 +23,7 @@ from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.errors import DamagedFile
 from hami_py.node import slot
 from support import syscalls
-from support.console import OUT_OF_MEMORY, Console
+from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.container import INSIDE, ContainerUser, Kind, Runtime, user_namespace
 from support.elf import needed
 from support.launcher import BEGIN, LaunchPermission, until
@@ -262,10 +262,9 @@ def test_users_of_one_slot_share_its_limit(container_gpu, program, inside, place
         assert [console("alloc b 1M") for console in consoles] == [OUT_OF_MEMORY] * len(consoles)
         assert container_gpu.held() == used(place) == LIMIT
         consoles.pop(2).kill()
-        # That waits for unshare(1) only, and the memory of a living program is not free.
-        container_gpu.wait_until(lambda gpu: gpu.held() < LIMIT)
-        # The request waits until the memory of the dead one may be used.
-        consoles[-1].do("alloc b 128M")
+        # That waits for unshare(1) only. The kernel closes the program's sockets before it is dead,
+        # and the memory of a living program is not free.
+        until(lambda: consoles[-1]("alloc b 128M") == SUCCESS, "its memory is not free")
         assert container_gpu.peak() == LIMIT
 
 
