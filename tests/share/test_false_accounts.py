@@ -1,5 +1,7 @@
 """A program that writes false things into its own account harms no other, and gains nothing.
 
+docs/security.md names the lies that do cost a neighbour time.
+
 The account is the tenant's own file. For the coordinator, the reports of work and engine time in it
 are hints at most.
 """
@@ -58,7 +60,7 @@ def _windows(played: Played, name: str) -> list[float]:
 def test_an_honest_trainer_beside_a_liar(
     world: Worlds, lie: str, us: int, honest: int, mode: Mode
 ) -> None:
-    """The liar may wait for ever, by its own report."""
+    """A liar may wait for ever for the card, because of its own report."""
     containers = [
         Container("liar", [Program((_SECONDS, lie, us), name="liar")], 100 - honest, mode),
         Container("honest", [w.ASYNC_500US.program], honest, mode),

@@ -136,7 +136,8 @@ impl<M> StreamPace<M> {
     }
 
     /// An event was recorded behind all that was launched. The interval has no launches if an event
-    /// of another thread has counted them already, perhaps before they were made. It has a time.
+    /// of another thread has counted them already, perhaps before they were made. It still takes
+    /// time on the card.
     pub fn close(&mut self, mark: M) {
         let launches = std::mem::take(&mut self.open);
         let (began, function) = (self.open_began, self.open_function);

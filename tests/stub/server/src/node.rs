@@ -69,6 +69,7 @@ pub struct Node {
     pub cards: Vec<Card>,
     inner: Mutex<Inner>,
     time: Mutex<Timekeeper>,
+    /// Notified when a client has ended, and when the server ends.
     ending: Condvar,
 }
 
@@ -118,6 +119,7 @@ impl Node {
         self.time().detach(client.0);
         inner.counters[client.0] =
             ClientCounters::Last(Box::new(inner.counters[client.0].activity()));
+        self.ending.notify_all();
         let due = Instant::now() + inner.faults.free_delay;
         while let left = due.saturating_duration_since(Instant::now())
             && !left.is_zero()
@@ -206,14 +208,11 @@ impl Node {
     /// The ledger as JSON. A process that has ended holds nothing in it, unless freed memory is
     /// delayed.
     pub fn report(&self) -> serde_json::Value {
-        let until = Instant::now() + NOTICED;
-        let mut inner = self.inner();
-        while inner.counters.iter().any(ClientCounters::has_unnoticed_end) && Instant::now() < until
-        {
-            drop(inner);
-            std::thread::sleep(Duration::from_micros(100));
-            inner = self.inner();
-        }
+        let has_unnoticed_end =
+            |inner: &mut Inner| inner.counters.iter().any(ClientCounters::has_unnoticed_end);
+        let waited = self.ending.wait_timeout_while(self.inner(), NOTICED, has_unnoticed_end);
+        let mut inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+        inner.ledger.settle();
         let mut time = self.time();
         time.catch_up();
         let activities: Vec<_> = inner.counters.iter().map(ClientCounters::activity).collect();
