@@ -497,6 +497,15 @@ class Account:
         It maps the file, so the processes of the slice must be trusted not to truncate it.
         """
 
+def keeps_locks(directory: str | PathLike[str]) -> bool:
+    """Whether the file system of a directory keeps the locks by which a death is noticed.
+
+    Overlayfs does not, so no account can be there.
+
+    Raises:
+        OSError: no file can be created there.
+    """
+
 @final
 class MemoryMeter:
     """Write into a slice's account what the driver holds beyond the charges, such as for modules.

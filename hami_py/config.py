@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS
+from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS, keeps_locks
 
 __all__ = [
     "ACCOUNT",
@@ -76,7 +76,8 @@ class Settings:
     runtime_directory: Path
     """The directory of the user's slices: ``$HAMI_RUNTIME_DIR/hami`` if that is an absolute path to
     a directory of this user, else ``/tmp/hami-<uid>``. That one is the same for shells, ``cron``,
-    ``sudo -u`` and services, and a logout does not remove it, as it does ``XDG_RUNTIME_DIR``."""
+    ``sudo -u`` and services, and a logout does not remove it, as it does ``XDG_RUNTIME_DIR``. Where
+    ``/tmp`` cannot hold an account, as in most containers, it is ``/dev/shm/hami-<uid>``."""
 
     library: Path = PACKAGED_LIBRARY
     """The preload library, ``HAMI_LIBRARY``. Default: the one in this package."""
@@ -149,12 +150,25 @@ def _runtime_directory(named: str | None) -> Path:
     if named and Path(named).is_absolute() and _is_ours(Path(named), follow=True):
         return Path(named) / "hami"
     # The name is predictable on purpose; the owner and mode are checked before use.
-    common = Path(f"/tmp/hami-{os.geteuid()}")  # noqa: S108
+    name = f"hami-{os.geteuid()}"
+    # The library has the same rule: interposer/slice/src/environment.rs.
+    common = next(filter(_keeps_locks, (place / name for place in _PLACES)), _PLACES[0] / name)
     if _is_ours(common) or not os.path.lexists(common):
         return common
     # Another user has taken the name. A name that nobody can predict is found by its owner.
-    others = sorted(path for path in common.parent.glob(f"{common.name}-*") if _is_ours(path))
-    return others[0] if others else Path(tempfile.mkdtemp(prefix=f"{common.name}-", dir="/tmp"))
+    others = sorted(path for path in common.parent.glob(f"{name}-*") if _is_ours(path))
+    return others[0] if others else Path(tempfile.mkdtemp(prefix=f"{name}-", dir=common.parent))
+
+
+_PLACES = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108
+
+
+def _keeps_locks(directory: Path) -> bool:
+    """Whether an account can be in this directory, or in one that is created with its name."""
+    try:
+        return keeps_locks(directory if _is_ours(directory) else directory.parent)
+    except OSError:
+        return False
 
 
 def _is_ours(path: Path, *, follow: bool = False) -> bool:

@@ -160,3 +160,11 @@ impl MemoryMeter {
         self.with(py, |meter| meter.update(&sweep));
     }
 }
+
+/// Whether the file system of a directory keeps the locks by which the death of a process is noticed.
+/// Overlayfs does not, so no account can be there.
+#[pyfunction]
+pub fn keeps_locks(py: Python<'_>, directory: PathBuf) -> PyResult<bool> {
+    py.detach(|| hami_account::keeps_locks(&directory))
+        .map_err(|error| errors::os(&directory, &error))
+}

@@ -61,7 +61,7 @@ mod _native {
     use pyo3::types::PyTuple;
 
     #[pymodule_export]
-    use crate::account::{Account, AccountSnapshot, MemoryMeter, ProcessUse};
+    use crate::account::{Account, AccountSnapshot, MemoryMeter, ProcessUse, keeps_locks};
     #[pymodule_export]
     use crate::allocator::Allocator;
     #[pymodule_export]

@@ -4,6 +4,7 @@ use crate::file::{AccountFile, Descriptor};
 use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
 use crate::layout::{CARDS, FILE, Layout, SLOTS, TAKEN, UNIT, Word};
+use crate::slot_lock::{keeps_locks, not_kept};
 use hami_limits::{FileError, Format};
 use std::fmt;
 use std::io;
@@ -59,8 +60,7 @@ pub struct Dead {
 /// that charges or joins may call it, and several at once.
 type Oracle = Box<dyn Fn(&Dead) -> Departed + Send + Sync>;
 
-/// The account file of a slice, mapped for the life of this value. It holds no descriptor, unless
-/// [`Self::keep_open`] was called.
+/// The account file of a slice, mapped for the life of this value, with a descriptor for probes.
 pub struct Account {
     map: NonNull<Layout>,
     pub(crate) file: AccountFile,
@@ -76,13 +76,18 @@ unsafe impl Sync for Account {}
 
 impl Account {
     /// Creates an empty account. The file must not exist. Only its owner may use it (mode 0600),
-    /// until the caller changes the mode.
+    /// until the caller changes the mode. Fails on a file system that does not keep locks
+    /// ([`keeps_locks`]).
     pub fn create(path: &Path) -> Result<(), FileError> {
         Self::create_in(Format::Current, path)
     }
 
     /// The same in a format, for the library of that format.
     pub fn create_in(format: Format, path: &Path) -> Result<(), FileError> {
+        let directory = path.parent().unwrap_or(path);
+        if !keeps_locks(directory).map_err(|e| FILE.io(path, e))? {
+            return Err(FILE.io(path, not_kept()));
+        }
         FILE.create(path, 0o600, format, &FILE.head(format)).map(drop)
     }
 
@@ -96,18 +101,16 @@ impl Account {
         path: &Path,
         departed: impl Fn(&Dead) -> Departed + Send + Sync + 'static,
     ) -> Result<Self, FileError> {
-        let _no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
+        let no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
         let (file, descriptor) = AccountFile::find(path, &FILE)?;
         let size = FILE.layout(file.format).size;
         let map = map(&descriptor, size).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map, file, departed: Box::new(departed), has_probed: AtomicBool::new(false) })
-    }
-
-    /// Keeps the file open, so that a probe of one process costs one system call and not seven. It
-    /// is for a process whose descriptors nobody else closes: if this one is closed, all processes
-    /// of the slice count as alive.
-    pub fn keep_open(&mut self) {
-        self.file.keep_open();
+        let account =
+            Self { map, file, departed: Box::new(departed), has_probed: AtomicBool::new(false) };
+        drop((descriptor, no_fork));
+        // If it cannot be kept now, the first probe tries again.
+        let _ = account.file.kept();
+        Ok(account)
     }
 
     /// The format of the file.

@@ -1,15 +1,19 @@
 //! Opening the file inside a program that may close any descriptor at any time.
 //!
 //! A `close_range(3, ~0)` in another thread of the program can close a descriptor between two of
-//! our calls, and the program's next `open` gets its number. So no descriptor is kept, except in the
-//! coordinator, which is a process of its own. A descriptor is used and closed only after `fstat`
-//! has shown that it is still our file. The result of a call counts only if the descriptor is still
-//! our file afterwards. A `close` of the program within the nanoseconds between our `fstat` and our
-//! `close` can still hit a descriptor of the program.
+//! our calls, and the program's next `open` gets its number. So a descriptor is used and closed only
+//! after `fstat` has shown that it is still our file. The result of a call counts only if the
+//! descriptor is still our file afterwards. A `close` of the program within the nanoseconds between
+//! our `fstat` and our `close` can still hit a descriptor of the program.
+//!
+//! One descriptor stays open, for probes: the program may have none left when one of its workers
+//! dies, and may have changed its root directory or its user. If the program closes it, the next
+//! probe opens it again.
 //!
 //! `openat`, `pread64` and `close` are bare system calls, because libc's functions are cancellation
 //! points (`hami_limits::futex`).
 
+use crate::fork::NoFork;
 use hami_limits::{FileError, FileKind, Format};
 use std::ffi::CString;
 use std::fs;
@@ -19,6 +23,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The identity of a file while it exists, independent of its name or descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +38,8 @@ pub(crate) struct AccountFile {
     pub path: PathBuf,
     pub format: Format,
     id: FileId,
-    /// Open for probes.
-    pub kept: Option<Descriptor>,
+    /// A descriptor for probes, or -1.
+    kept: AtomicI32,
 }
 
 /// A descriptor that the program may close at any time.
@@ -44,8 +49,9 @@ pub(crate) struct Descriptor {
     id: FileId,
 }
 
-/// Descriptors with higher numbers are not kept: by default a process may have 1024.
-const MAX_KEPT: RawFd = 512;
+/// The kept descriptor has this number or a higher one, so that the program's descriptors have the
+/// numbers that they have without us.
+const KEPT_FROM: RawFd = 256;
 
 /// Flags for a path that others could have changed: no link is followed, and no pipe is waited for.
 const CAUTION: libc::c_int = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -64,18 +70,45 @@ impl AccountFile {
             return Err(kind.wrong_size(&path));
         }
         let format = kind.check_head(&start).map_err(|reason| kind.damaged(&path, reason))?;
-        Ok((Self { path, format, id, kept: None }, file))
+        Ok((Self { path, format, id, kept: AtomicI32::new(-1) }, file))
     }
 
-    /// Keeps the file open for probes, unless the process has many open files.
-    pub fn keep_open(&mut self) {
-        self.kept = self.open(libc::O_RDONLY).ok().filter(|file| file.fd < MAX_KEPT);
+    /// The descriptor for probes. Opens it if it is not open yet, or if the program has closed it.
+    pub fn kept(&self) -> io::Result<RawFd> {
+        let seen = self.kept.load(Ordering::SeqCst);
+        if self.is_open_as(seen)? {
+            return Ok(seen);
+        }
+        let _no_fork = NoFork::begin()?;
+        let opened = move_up(&self.open(libc::O_RDONLY)?)?;
+        match self.kept.compare_exchange(seen, opened, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(opened),
+            Err(theirs) => {
+                self.close(opened);
+                Ok(theirs)
+            }
+        }
+    }
+
+    /// Whether a number is a descriptor of the account.
+    pub fn is_open_as(&self, fd: RawFd) -> io::Result<bool> {
+        is_file(fd, self.id)
+    }
+
+    fn close(&self, fd: RawFd) {
+        drop(Descriptor { fd, id: self.id });
     }
 
     /// Opens the account again. It fails if the path does not name the same file any more, or
     /// cannot be opened (after chroot, setuid or a change of mounts).
     pub fn open(&self, access: libc::c_int) -> io::Result<Descriptor> {
         Descriptor::open(&self.path, access, self.id)
+    }
+}
+
+impl Drop for AccountFile {
+    fn drop(&mut self) {
+        self.close(self.kept.load(Ordering::SeqCst));
     }
 }
 
@@ -115,7 +148,7 @@ impl Descriptor {
                 return Err(io::Error::last_os_error());
             }
             let file = Self { fd: fd as RawFd, id };
-            if file.is_ours() {
+            if is_file(file.fd, id)? {
                 return Ok(file);
             }
         }
@@ -135,16 +168,39 @@ impl Descriptor {
 
     /// Whether the descriptor still is the file that was opened.
     pub fn is_ours(&self) -> bool {
-        status(self.fd).is_ok_and(|(id, _, _)| id == self.id)
+        is_file(self.fd, self.id).unwrap_or(false)
     }
 }
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        if self.is_ours() {
+        // If the kernel does not say what it is, it is most likely still ours.
+        if is_file(self.fd, self.id).unwrap_or(true) {
             // SAFETY: the descriptor was ours a moment ago.
             unsafe { libc::syscall(libc::SYS_close, self.fd) };
         }
+    }
+}
+
+/// Copies a descriptor to a high number.
+fn move_up(file: &Descriptor) -> io::Result<RawFd> {
+    let duplicate = |from: RawFd| {
+        // SAFETY: it takes two numbers.
+        match unsafe { libc::fcntl(file.fd, libc::F_DUPFD_CLOEXEC, from) } {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(fd),
+        }
+    };
+    // Numbers below 3 have a meaning for programs. `EINVAL`: the process may not have such numbers.
+    duplicate(KEPT_FROM).or_else(|_| duplicate(3))
+}
+
+/// Whether a number is a descriptor of this file.
+fn is_file(fd: RawFd, file: FileId) -> io::Result<bool> {
+    match status(fd) {
+        Ok((id, _, _)) => Ok(id == file),
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), format!("fstat: {error}"))),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::file::read_proc;
 use crate::layout::Record;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
@@ -31,6 +32,17 @@ impl ProcessIdentity {
             start_time: record.start_time.load(Ordering::Relaxed),
             pid_namespace: record.pid_namespace.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether no process has its PID, so that it has certainly ended. No file is opened.
+    pub(crate) fn has_no_pid(&self) -> bool {
+        let Ok(pid @ 1..) = libc::pid_t::try_from(self.pid) else { return false };
+        if self.pid_namespace == 0 || self.pid_namespace != own_namespace() {
+            return false;
+        }
+        // SAFETY: signal 0 is sent to nobody.
+        let sent = unsafe { libc::kill(pid, 0) };
+        sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
 
     /// Whether it runs and is no zombie. The caller must be in the same PID namespace.
@@ -68,5 +80,18 @@ mod tests {
         assert!(own.is_running());
         assert!(!ProcessIdentity { start_time: own.start_time + 1, ..own }.is_running());
         assert!(!ProcessIdentity { pid: u32::MAX, ..own }.is_running());
+    }
+
+    #[test]
+    fn a_free_pid_shows_a_death_in_its_own_namespace_only() {
+        let own = ProcessIdentity::own();
+        let free = ProcessIdentity { pid: i32::MAX as u32, ..own };
+        assert!(!own.has_no_pid() && free.has_no_pid());
+        for pid_namespace in [0, own.pid_namespace + 1] {
+            assert!(!ProcessIdentity { pid_namespace, ..free }.has_no_pid());
+        }
+        for pid in [0, u32::MAX] {
+            assert!(!ProcessIdentity { pid, ..free }.has_no_pid());
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::account::Account;
 use crate::identity::ProcessIdentity;
 use crate::layout::{FILE, FREE, Record, SLOTS, TAKEN};
 use crate::member::Member;
-use crate::slot_lock::SlotLock;
+use crate::slot_lock::{Probe, SlotLock, not_kept};
 use crate::steps::{Step, at};
 use hami_limits::FileError;
 use hami_limits::clock::monotonic_ns;
@@ -55,6 +55,9 @@ impl Account {
                 continue;
             }
             let Some(lock) = SlotLock::try_take(&self.file, slot)? else { continue };
+            if !Probe::open(&self.file)?.is_held(slot) {
+                return Err(not_kept());
+            }
             at(Step::SlotLocked);
             // Only the holder of the slot's locks changes the state to taken.
             if record.state.load(Ordering::Acquire) == FREE && !self.is_being_reaped(slot) {

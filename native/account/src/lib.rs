@@ -67,8 +67,9 @@
 //! function does not know, the memory counts as free 750 ms after the death was noticed. A request
 //! that fits only with that memory waits for it, two seconds at most. Readings of the use count what
 //! a request finds: for these two seconds after the death was noticed, the memory counts as free
-//! ([`Account::in_use`], [`Snapshot`]). If the file cannot be opened any more, every process counts
-//! as alive.
+//! ([`Account::in_use`], [`Snapshot`]). To probe, each process keeps a descriptor of the
+//! file. If the program has closed it and the file cannot be opened again, a process counts as dead
+//! only if its PID is free.
 //!
 //! # Engine times
 //!
@@ -158,4 +159,5 @@ pub use hami_limits::grants::{ComputeState, Report};
 pub use identity::ProcessIdentity;
 pub use layout::{CARDS, ComputeWords, SLOTS, UNIT};
 pub use member::{Member, Refused};
+pub use slot_lock::keeps_locks;
 pub use snapshot::{ProcessUse, Snapshot};

@@ -85,16 +85,21 @@ impl Account {
         }
     }
 
-    /// The wanted slots that belong to dead processes. It costs a few system calls, and one to
-    /// three more for each wanted slot that is taken. If the locks cannot be probed (after chroot
-    /// or setuid, or in another mount namespace), all processes count as alive.
+    /// The wanted slots that belong to dead processes. It costs one to three system calls for each
+    /// wanted slot that is taken. If the locks cannot be probed, because the program has closed the
+    /// descriptor and the file cannot be opened again, a process counts as alive while its PID exists,
+    /// and all processes in other PID namespaces do.
     pub fn find_dead(&self, wanted: impl Fn(usize) -> bool) -> [bool; SLOTS] {
         let mut dead = [false; SLOTS];
-        let Ok(probe) = Probe::open(&self.file) else { return dead };
+        let probe = Probe::open(&self.file);
+        let is_dead = |slot: usize, record: &Record| match &probe {
+            Ok(probe) => !probe.is_held(slot),
+            Err(_) => ProcessIdentity::of(record).has_no_pid(),
+        };
         for (slot, record) in self.layout().records.iter().enumerate() {
             dead[slot] = record.state.load(Ordering::Acquire) != FREE
                 && wanted(slot)
-                && !probe.is_held(slot);
+                && is_dead(slot, record);
         }
         dead
     }

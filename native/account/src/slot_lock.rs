@@ -16,15 +16,21 @@
 //!   mapping of the same open file would not be enough: measurements show that the lock is then
 //!   released as early as with the higher mapping alone.
 //!
+//! All of this needs a file system that keeps a lock with a mapping. So it is tried where an account
+//! is created ([`keeps_locks`]), and each process that joins looks whether others see its locks.
+//!
 //! A process that is not a member takes over the locks of a dead process to reap its slot (`reap`).
 //! So no process can join in the slot meanwhile, and if this process is killed, it blocks no other.
 
-use crate::file::{AccountFile, Descriptor};
+use crate::file::AccountFile;
 use crate::fork::{NoFork, generation};
 use crate::layout::SLOTS;
+use std::fs::File;
 use std::io;
 use std::mem::zeroed;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::ptr::NonNull;
 
 const MAP_SIZE: usize = 4096;
@@ -112,29 +118,54 @@ impl Drop for ByteLock {
 }
 
 /// Tests locks without taking them. Read access to the file is enough.
-pub(crate) enum Probe<'a> {
-    Kept(&'a Descriptor),
-    Opened(Descriptor, NoFork),
+pub(crate) struct Probe<'a> {
+    account: &'a AccountFile,
+    fd: RawFd,
 }
 
 impl<'a> Probe<'a> {
-    /// Fails if the account cannot be opened: then every process counts as alive.
+    /// Fails if the program has closed the descriptor, and the account cannot be opened again.
     pub fn open(account: &'a AccountFile) -> io::Result<Self> {
-        if let Some(file) = &account.kept {
-            return Ok(Self::Kept(file));
-        }
-        let no_fork = NoFork::begin()?;
-        Ok(Self::Opened(account.open(libc::O_RDONLY)?, no_fork))
+        Ok(Self { account, fd: account.kept()? })
     }
 
     /// Whether a living process holds the slot. Yes if in doubt.
     pub fn is_held(&self, slot: usize) -> bool {
-        let file: &Descriptor = match self {
-            Self::Kept(file) => file,
-            Self::Opened(file, _) => file,
-        };
-        is_held(file.fd, slot) || !file.is_ours()
+        is_held(self.fd, slot) || !self.account.is_open_as(self.fd).unwrap_or(false)
     }
+}
+
+/// Whether the file system of a directory keeps the lock of a file that is mapped when its descriptor
+/// is closed. If it does not, every process of an account there seems to be dead. In overlayfs a
+/// mapping belongs to the file of the layer below, and not to the open file that has the lock.
+///
+/// # Errors
+/// No file can be created there, mapped or locked.
+pub fn keeps_locks(directory: &Path) -> io::Result<bool> {
+    let mut random = [0; 8];
+    // SAFETY: a local variable and its size.
+    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    let path = directory.join(format!(".hami-lock-{:016x}", u64::from_ne_bytes(random)));
+    let create = || File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let (locked, observer) = (create()?, File::open(&path));
+    std::fs::remove_file(&path)?;
+    let observer = observer?;
+    lock_call(locked.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0)?;
+    let map = map_anywhere(locked.as_raw_fd())?;
+    drop(locked);
+    let found = lock_call(observer.as_raw_fd(), libc::F_OFD_GETLK, libc::F_WRLCK, 0);
+    // SAFETY: mapped above, and nothing refers to it.
+    unsafe { libc::munmap(map.as_ptr(), MAP_SIZE) };
+    Ok(found?.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// The error for an account whose file system loses locks ([`keeps_locks`]).
+pub(crate) fn not_kept() -> io::Error {
+    io::Error::other(
+        "its file system drops the lock of a mapped file when the descriptor is closed (overlayfs \
+         does), so nobody could tell living processes from dead ones; put it on a tmpfs such as \
+         /dev/shm: HAMI_RUNTIME_DIR and CUDA_DEVICE_MEMORY_SHARED_CACHE name the place",
+    )
 }
 
 /// Whether a lock of a slot is held, tested with any descriptor of the file. Yes if in doubt.

@@ -195,21 +195,3 @@ fn invalid_values_are_read_without_harm() {
     file.write_all_at(&[0xff; 4], 64).unwrap();
     assert_eq!(account.high_water(), SLOTS);
 }
-
-/// If the locks cannot be probed, no process counts as dead.
-#[test]
-fn no_process_is_dead_if_the_account_cannot_be_opened() {
-    let scratch = Scratch::new("compute-moved");
-    let account = Account::attach(&scratch.path()).unwrap();
-    let child = Child::run(|| {
-        let account = Account::attach(&scratch.path()).unwrap();
-        std::mem::forget(account.join().unwrap());
-    });
-    assert_eq!(child.wait(), 0);
-    assert!(is_dead(&account, 0));
-    let elsewhere = scratch.folder().join("elsewhere");
-    std::fs::rename(scratch.path(), &elsewhere).unwrap();
-    assert!(!is_dead(&account, 0));
-    std::fs::rename(&elsewhere, scratch.path()).unwrap();
-    assert!(is_dead(&account, 0));
-}

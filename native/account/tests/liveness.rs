@@ -105,25 +105,45 @@ fn closing_all_descriptors_does_not_end_a_membership() {
     assert_eq!(alive(&scratch), [false]);
 }
 
-#[test]
-fn an_account_that_is_kept_open_shows_deaths() {
-    let scratch = Scratch::new("kept");
-    let flags = flags();
-    let child = Child::run(|| {
+/// Whether a process that does `hinder` after it has attached the account notices a death.
+fn notices_a_death(name: &str, hinder: impl Fn(&Scratch)) -> bool {
+    let (scratch, flags) = (Scratch::new(name), flags());
+    let member = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
         let _member = account.join().unwrap();
         flags[0].store(1, Ordering::SeqCst);
         wait_for(&flags[1]);
     });
     wait_for(&flags[0]);
-    let mut account = Account::attach(&scratch.path()).unwrap();
-    account.keep_open();
-    // It is not opened again.
-    std::fs::remove_file(scratch.path()).unwrap();
-    assert!(!account.find_dead(|_| true)[0]);
+    let prober = Child::run(|| {
+        let account = Account::attach(&scratch.path()).unwrap();
+        hinder(&scratch);
+        assert!(!account.find_dead(|_| true)[0], "the process lives");
+        flags[2].store(1, Ordering::SeqCst);
+        wait_for(&flags[3]);
+        assert!(account.find_dead(|_| true)[0], "the process has died");
+    });
+    wait_for(&flags[2]);
     flags[1].store(1, Ordering::SeqCst);
-    assert_eq!(child.wait(), 0);
-    assert!(account.find_dead(|_| true)[0]);
+    assert_eq!(member.wait(), 0);
+    flags[3].store(1, Ordering::SeqCst);
+    prober.wait() == 0
+}
+
+fn use_all_descriptors() {
+    // SAFETY: it takes a number; the descriptors stay open.
+    while unsafe { libc::dup(2) } >= 0 {}
+}
+
+#[test]
+fn a_death_is_noticed_whatever_the_program_does_to_its_descriptors() {
+    assert!(notices_a_death("full", |_| use_all_descriptors()));
+    assert!(notices_a_death("closed", |_| close_everything()));
+    let closed_and_full = |_: &Scratch| {
+        close_everything();
+        use_all_descriptors();
+    };
+    assert!(notices_a_death("closed-and-full", closed_and_full));
 }
 
 /// Maps memory at all addresses below the lowest programs, as an emulator does for its guest.
@@ -390,8 +410,8 @@ fn a_full_account_is_an_error_until_a_slot_is_free() {
 }
 
 #[test]
-fn every_process_is_alive_if_the_account_cannot_be_opened() {
-    let scratch = Scratch::new("moved");
+fn another_account_under_its_path_hides_no_death_and_cannot_be_joined() {
+    let scratch = Scratch::new("replaced");
     let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
     let member = account.join().unwrap();
     let child = Child::run(|| {
@@ -399,21 +419,9 @@ fn every_process_is_alive_if_the_account_cannot_be_opened() {
         member.charge(0, LIMIT, LIMIT).unwrap();
     });
     assert_eq!(child.wait(), 0);
-    let elsewhere = scratch.folder().join("elsewhere");
-    for replaced in [false, true] {
-        std::fs::rename(scratch.path(), &elsewhere).unwrap();
-        if replaced {
-            // Another account under the same path: its locks are not ours.
-            Account::create(&scratch.path()).unwrap();
-        }
-        for _ in 0..3 {
-            assert_eq!(member.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
-            std::thread::sleep(Duration::from_millis(15));
-        }
-        assert!(account.join().is_err());
-        std::fs::rename(&elsewhere, scratch.path()).unwrap();
-    }
-    std::thread::sleep(Duration::from_millis(15));
+    std::fs::rename(scratch.path(), scratch.folder().join("elsewhere")).unwrap();
+    Account::create(&scratch.path()).unwrap();
+    assert!(account.join().is_err());
     assert_eq!(member.charge(0, LIMIT, LIMIT), Ok(()));
 }
 

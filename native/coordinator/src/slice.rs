@@ -109,11 +109,6 @@ impl Slice {
         }))
     }
 
-    /// Keeps its account open, for frequent probes.
-    pub fn keep_open(&mut self) {
-        self.account.keep_open();
-    }
-
     pub fn key(&self) -> u64 {
         self.key
     }

@@ -118,8 +118,7 @@ impl Slices {
             }) as u64
         };
         match Slice::open(&self.directory.join(&directory.name), self.keys, card) {
-            Ok(mut slice) => {
-                slice.keep_open();
+            Ok(slice) => {
                 self.keys += 1;
                 self.open.insert(directory, slice);
             }
