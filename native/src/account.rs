@@ -80,7 +80,7 @@ pub struct Account {
 
 impl Account {
     fn read(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        py.detach(|| Snapshot::read(&self.path)).map_err(errors::file)
+        py.detach(|| errors::contained(&self.path, || Snapshot::read(&self.path)))
     }
 }
 
@@ -123,8 +123,9 @@ impl Account {
     ///
     /// It maps the file, so the processes of the slice must be trusted not to truncate it.
     fn reclaim(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| hami_account::Account::attach(&self.path).map(|account| account.reap_dead()))
-            .map_err(errors::file)
+        let reclaim =
+            || hami_account::Account::attach(&self.path).map(|account| account.reap_dead());
+        py.detach(|| errors::contained(&self.path, reclaim))
     }
 }
 

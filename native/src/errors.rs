@@ -6,6 +6,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 mod python {
@@ -40,6 +41,18 @@ pub fn file(error: FileError) -> PyErr {
         }
         FileError::Invalid(error) => invalid(error),
     }
+}
+
+/// The result of work that reads an account. The programs of the slice can write anything into it: if
+/// that makes the work panic, the account is damaged.
+pub fn contained<T>(path: &Path, work: impl FnOnce() -> Result<T, FileError>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_or_else(
+        |_| {
+            let text = format!("account {}: a number in it is false", path.display());
+            Err(python::DamagedFile::new_err(text))
+        },
+        |read| read.map_err(file),
+    )
 }
 
 /// Python selects the subclass (`FileNotFoundError`, …) by the number.

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from support.artifacts import ROOT
+from support.console import Console
 from support.launcher import make_slice, until
 from support.programs import Programs
 from support.requirements import skip_or_fail
@@ -153,6 +154,28 @@ def test_memory_of_a_program_that_another_one_replaced(
     holder.tell(how)
     until(lambda: node.word(1088) == entry, "the page never says that the memory is free")
     assert time.monotonic() - began >= 0.75, "the driver may still hold the old program's memory"
+
+
+def test_a_consumer_that_outlives_its_producer_does_not_stop_the_coordinator(
+    node: Node, start: Callable[..., Console]
+) -> None:
+    """The account then has memory that no exporter owns."""
+    node.sweep()
+    producer = start(node.gpu, node.slice)
+    producer.do("alloc a 32M", "ipc_handle a")
+    consumer = start(node.gpu, node.slice)
+    consumer.do(f"ipc_open b {producer.outputs.split()[-1]}")
+    producer.kill()
+
+    def is_reaped() -> bool:
+        consumer.do("info")
+        return (node.slice / "account").read_bytes()[36864] == 0
+
+    until(is_reaped, "the producer's slot is not free")
+    for _ in range(3):
+        seen = node.swept_at()
+        until(lambda seen=seen: node.swept_at() > seen, "the coordinator publishes nothing")  # type: ignore[misc]
+    assert node.gpu.held() == 32 * MIB
 
 
 def test_without_a_sweeper_nobody_knows(node: Node, holder: Started) -> None:

@@ -8,7 +8,8 @@
 //! The section of a row decides what the wrapper does:
 //!
 //! - `fail_closed`: the body decides. If it panics, the call is refused with the section's error.
-//!   For everything that allocates memory.
+//!   For everything that allocates memory, and for lists of processes: the driver's have those of
+//!   others.
 //! - `fail_open`: the body changes what the program sees. If it panics, the driver gets the call
 //!   unchanged.
 //! - `observe`: the driver decides, and the body gets the result.
@@ -265,21 +266,7 @@ macro_rules! hook_table {
                 }
             }
             library Nvml (nvml_fn, NVML_ERROR_FUNCTION_NOT_FOUND) {
-                fail_closed NVML_ERROR_UNKNOWN {}
-                fail_open {
-                    nvmlDeviceGetMemoryInfo => nvml::memory_info;
-                    nvmlDeviceGetMemoryInfo_v2 => nvml::memory_info_v2;
-                    nvmlDeviceGetCount => nvml::count_v1;
-                    nvmlDeviceGetCount_v2 => nvml::count;
-                    nvmlDeviceGetHandleByIndex => nvml::by_index_v1;
-                    nvmlDeviceGetHandleByIndex_v2 => nvml::by_index;
-                    nvmlDeviceGetIndex => nvml::index;
-                    nvmlDeviceGetHandleByUUID => nvml::by_uuid;
-                    nvmlDeviceGetHandleByUUIDV => nvml::by_uuid_v;
-                    nvmlDeviceGetHandleBySerial => nvml::by_serial;
-                    nvmlDeviceGetHandleByPciBusId => nvml::by_pci_bus_id_v1;
-                    nvmlDeviceGetHandleByPciBusId_v2 => nvml::by_pci_bus_id;
-                    nvmlDeviceGetMigDeviceHandleByIndex => nvml::mig_by_index;
+                fail_closed NVML_ERROR_UNKNOWN {
                     nvmlDeviceGetComputeRunningProcesses => nvml::compute_v1;
                     nvmlDeviceGetComputeRunningProcesses_v2 => nvml::compute_v2;
                     nvmlDeviceGetComputeRunningProcesses_v3 => nvml::compute;
@@ -295,6 +282,21 @@ macro_rules! hook_table {
                     nvmlDeviceGetAccountingPids => nvml::accounting_pids;
                     nvmlDeviceGetAccountingStats => nvml::accounting_stats;
                     nvmlDeviceGetAccountingStats_v2 => nvml::accounting_stats_v2;
+                }
+                fail_open {
+                    nvmlDeviceGetMemoryInfo => nvml::memory_info;
+                    nvmlDeviceGetMemoryInfo_v2 => nvml::memory_info_v2;
+                    nvmlDeviceGetCount => nvml::count_v1;
+                    nvmlDeviceGetCount_v2 => nvml::count;
+                    nvmlDeviceGetHandleByIndex => nvml::by_index_v1;
+                    nvmlDeviceGetHandleByIndex_v2 => nvml::by_index;
+                    nvmlDeviceGetIndex => nvml::index;
+                    nvmlDeviceGetHandleByUUID => nvml::by_uuid;
+                    nvmlDeviceGetHandleByUUIDV => nvml::by_uuid_v;
+                    nvmlDeviceGetHandleBySerial => nvml::by_serial;
+                    nvmlDeviceGetHandleByPciBusId => nvml::by_pci_bus_id_v1;
+                    nvmlDeviceGetHandleByPciBusId_v2 => nvml::by_pci_bus_id;
+                    nvmlDeviceGetMigDeviceHandleByIndex => nvml::mig_by_index;
                 }
                 observe {}
                 wait {}

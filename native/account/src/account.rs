@@ -3,7 +3,7 @@
 use crate::file::{AccountFile, Descriptor};
 use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
-use crate::layout::{CARDS, FILE, Layout, SLOTS, TAKEN, UNIT, Word};
+use crate::layout::{CARDS, FILE, Layout, SLOTS, Slot, TAKEN, UNIT, Word};
 use crate::slot_lock::{keeps_locks, not_kept};
 use hami_limits::{FileError, Format};
 use std::fmt;
@@ -220,11 +220,9 @@ impl Account {
     }
 
     fn held_in(&self, slot: usize, card: usize) -> u64 {
-        if card >= CARDS {
-            return 0;
-        }
+        let Some(number) = Slot::new(slot).filter(|_| card < CARDS) else { return 0 };
         let charged = Word(self.layout().words[card][slot].load(Ordering::Relaxed)).committed();
-        (charged + self.shared_in(slot, card)) * UNIT
+        (charged + self.shared_in(number, card)) * UNIT
     }
 
     /// The first slot that was never used, as none after it was.

@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::identity::ProcessIdentity;
-use crate::layout::{FILE, FREE, Record, SLOTS, TAKEN};
+use crate::layout::{FILE, FREE, Record, SLOTS, Slot, TAKEN};
 use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock, not_kept};
 use crate::steps::{Step, at};
@@ -50,7 +50,9 @@ impl Account {
     }
 
     pub(crate) fn claim_free_slot(&self) -> io::Result<Option<Member<'_>>> {
-        for (slot, record) in self.layout().records.iter().enumerate() {
+        for number in Slot::all() {
+            let slot = number.index();
+            let record = &self.layout().records[slot];
             if record.state.load(Ordering::Acquire) != FREE {
                 continue;
             }
@@ -67,7 +69,7 @@ impl Account {
                 self.layout().header.high_water.0.fetch_max(slot as u32 + 1, Ordering::SeqCst);
                 record.state.store(TAKEN, Ordering::SeqCst);
                 at(Step::SlotTaken);
-                return Ok(Some(Member::new(self, slot, lock)));
+                return Ok(Some(Member::new(self, number, lock)));
             }
         }
         Ok(None)

@@ -157,6 +157,26 @@ pub(crate) struct SharedTable {
     pub entries: [Shared; SHARED],
 }
 
+/// The number of a slot. A number from the file becomes one only if an account has such a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u8);
+
+const _: () = assert!(SLOTS == 1 << u8::BITS);
+
+impl Slot {
+    pub fn new(number: impl TryInto<u8>) -> Option<Self> {
+        number.try_into().ok().map(Self)
+    }
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).map(Self)
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The other words of a shared allocation.
 #[repr(C)]
 pub(crate) struct Shared {

@@ -2,7 +2,7 @@
 
 use crate::account::Account;
 use crate::fork::generation;
-use crate::layout::{CARDS, ComputeWords, Record, UNIT, Word};
+use crate::layout::{CARDS, ComputeWords, Record, Slot, UNIT, Word};
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
 use hami_limits::futex::wake_all;
@@ -41,7 +41,7 @@ impl std::error::Error for Refused {}
 #[derive(Debug)]
 pub struct Member<'a> {
     account: &'a Account,
-    slot: usize,
+    slot: Slot,
     generation: u32,
     _lock: SlotLock,
 }
@@ -63,7 +63,7 @@ pub(crate) enum Published {
 }
 
 impl<'a> Member<'a> {
-    pub(crate) fn new(account: &'a Account, slot: usize, lock: SlotLock) -> Self {
+    pub(crate) fn new(account: &'a Account, slot: Slot, lock: SlotLock) -> Self {
         Self { account, slot, generation: generation(), _lock: lock }
     }
 
@@ -195,7 +195,11 @@ impl<'a> Member<'a> {
 
     /// The slot of this process in the account. Grants name processes by their slots.
     pub fn slot(&self) -> u16 {
-        self.slot as u16
+        self.slot.index() as u16
+    }
+
+    pub(crate) fn slot_number(&self) -> Slot {
+        self.slot
     }
 
     /// The words in which this process reports its use of a card's engine. `None` for a card that
@@ -203,7 +207,7 @@ impl<'a> Member<'a> {
     #[inline]
     pub fn compute(&self, card: usize) -> Option<&'a ComputeWords> {
         let mine = self.generation == generation() && card < CARDS;
-        mine.then(|| self.account.compute(self.slot, card))
+        mine.then(|| self.account.compute(self.slot.index(), card))
     }
 
     /// Wakes the coordinator, if one waits, to read a new state of this process.
@@ -292,7 +296,7 @@ impl<'a> Member<'a> {
     /// This process's own word.
     #[inline]
     fn word(&self, card: usize) -> &AtomicU64 {
-        &self.account.layout().words[card][self.slot]
+        &self.account.layout().words[card][self.slot.index()]
     }
 
     /// Lowers this process's word. If the result would be below zero, it becomes zero, and an
@@ -326,6 +330,6 @@ impl<'a> Member<'a> {
     }
 
     pub(crate) fn record(&self) -> &Record {
-        &self.account.layout().records[self.slot]
+        &self.account.layout().records[self.slot.index()]
     }
 }

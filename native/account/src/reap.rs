@@ -25,7 +25,7 @@
 
 use crate::account::{Account, Dead, Departed};
 use crate::identity::ProcessIdentity;
-use crate::layout::{CARDS, FREE, KEPT_NEWLY, Record, SHARED, SLOTS, TAKEN, UNIT, Word};
+use crate::layout::{CARDS, FREE, KEPT_NEWLY, Record, SHARED, SLOTS, Slot, TAKEN, UNIT, Word};
 use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
@@ -64,13 +64,14 @@ impl Account {
             return 0;
         }
         let dead = self.find_dead(|_| true);
-        let reaped = (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap_locked(slot)).sum();
+        let dead = Slot::all().filter(|slot| dead[slot.index()]);
+        let reaped = dead.map(|slot| self.reap_locked(slot)).sum();
         // Only a member changes entries of living processes: others see when it dies.
         if self.any_kept() != 0
             && let Ok(Some(member)) = self.claim_free_slot()
         {
             member.release_closed(SHARED);
-            let slot = member.slot().into();
+            let slot = member.slot_number();
             drop(member);
             self.reap_locked(slot);
         }
@@ -78,8 +79,8 @@ impl Account {
     }
 
     /// Reaps one slot if its process is dead. It returns the bytes that came back.
-    pub(crate) fn reap_locked(&self, slot: usize) -> u64 {
-        match SlotLock::try_take(&self.file, slot) {
+    pub(crate) fn reap_locked(&self, slot: Slot) -> u64 {
+        match SlotLock::try_take(&self.file, slot.index()) {
             Ok(Some(_lock)) => self.clear(slot, slot),
             _ => 0,
         }
@@ -121,8 +122,9 @@ impl Account {
     /// Clears the slot of a dead process as far as the driver has freed its memory. It returns the
     /// bytes that came back through this call. No process may join in the slot meanwhile. `reaper` is
     /// the slot of the caller, or the same slot if the caller is no member.
-    pub(crate) fn clear(&self, slot: usize, reaper: usize) -> u64 {
+    pub(crate) fn clear(&self, number: Slot, reaper: Slot) -> u64 {
         at(Step::Reaping);
+        let slot = number.index();
         let record = &self.layout().records[slot];
         if record.state.load(Ordering::Acquire) == FREE {
             return 0;
@@ -131,11 +133,11 @@ impl Account {
         let dropped = self.lower_words(slot, Word::without_tentative);
         at(Step::TentativeDropped);
         let holds_nothing = self.words_of(slot).all(|word| word.load(Ordering::SeqCst) == 0)
-            && !self.is_holder(slot);
+            && !self.is_holder(number);
         if !holds_nothing && !self.driver_has_freed(slot, record) {
             return dropped;
         }
-        let shared = self.end_shares(slot, reaper) * UNIT;
+        let shared = self.end_shares(number, reaper) * UNIT;
         // From here on, the words of this slot prove no refusal (`Member::committed_at_once`).
         record.releases_begun.fetch_add(1, Ordering::SeqCst);
         let cleared = self.lower_words(slot, Word::without_committed);
@@ -274,7 +276,8 @@ impl Member<'_> {
     #[cold]
     fn look(&self, is_due: bool) -> u64 {
         let dead = self.account().find_dead(|_| is_due);
-        let reaped = (0..SLOTS).filter(|slot| dead[*slot]).map(|slot| self.reap(slot)).sum();
+        let dead = Slot::all().filter(|slot| dead[slot.index()]);
+        let reaped = dead.map(|slot| self.reap(slot)).sum();
         self.release_closed(LOOK_UPS);
         reaped
     }
@@ -288,8 +291,9 @@ impl Member<'_> {
         let words = self.account().words(card);
         let holds = |slot: usize| words.get(slot).map_or(0, |word| word.load(Ordering::SeqCst));
         let account = self.account();
-        let dead = account.find_dead(|slot| holds(slot) != 0 || account.is_holder(slot));
-        for slot in (0..SLOTS).filter(|slot| dead[*slot]) {
+        let is_holder = |slot| Slot::new(slot).is_some_and(|slot| account.is_holder(slot));
+        let dead = account.find_dead(|slot| holds(slot) != 0 || is_holder(slot));
+        for slot in Slot::all().filter(|slot| dead[slot.index()]) {
             self.reap(slot);
         }
         let charged =
@@ -299,10 +303,10 @@ impl Member<'_> {
 
     /// Reaps one slot, if its process is dead. Does nothing if another thread of this process reaps
     /// for longer than [`REAP_WAIT`].
-    fn reap(&self, slot: usize) -> u64 {
-        let Some(_reaping) = Reaping::begin(self.record(), slot) else { return 0 };
-        let dead = self.account().find_dead(|wanted| wanted == slot);
-        if dead[slot] { self.account().clear(slot, self.slot().into()) } else { 0 }
+    fn reap(&self, slot: Slot) -> u64 {
+        let Some(_reaping) = Reaping::begin(self.record(), slot.index()) else { return 0 };
+        let dead = self.account().find_dead(|wanted| wanted == slot.index());
+        if dead[slot.index()] { self.account().clear(slot, self.slot_number()) } else { 0 }
     }
 }
 

@@ -26,12 +26,14 @@
 use crate::account::Account;
 use crate::descriptor::{self, Mark};
 use crate::layout::{
-    CARDS, HIGH, KEPT, KEPT_NEWLY, NOBODY, READY, SHARED, SLOTS, Shared, SharedCharge, UNIT, VACANT,
+    CARDS, HIGH, KEPT, KEPT_NEWLY, NOBODY, READY, SHARED, SLOTS, Shared, SharedCharge, Slot, UNIT,
+    VACANT,
 };
 use crate::member::Member;
 use hami_limits::Format;
 use hami_limits::futex::pause;
 use std::cell::LazyCell;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -50,15 +52,20 @@ pub(crate) struct SharedSum {
     word: u32,
 }
 
-/// The bit of a slot in its word.
-const fn bit(slot: usize) -> u64 {
-    1 << (slot % 64)
-}
-
 impl Shared {
     /// The state while the process in this slot changes the entry.
-    fn changed_by(slot: usize) -> u32 {
-        READY + 1 + slot as u32
+    fn changed_by(slot: Slot) -> u32 {
+        READY + 1 + slot.index() as u32
+    }
+
+    /// The slot of the process that has exported it; `None` if that process has died.
+    fn exporter(&self) -> Option<Slot> {
+        Slot::new(self.exporter.load(SeqCst))
+    }
+
+    /// The word with the bit of a slot, and this bit.
+    fn holder(&self, slot: Slot) -> (&AtomicU64, u64) {
+        (&self.holders[slot.index() / 64], 1 << (slot.index() % 64))
     }
 
     fn change_state(&self, from: u32, to: u32) -> bool {
@@ -69,17 +76,20 @@ impl Shared {
         self.holders.iter().any(|bits| bits.load(SeqCst) != 0)
     }
 
-    fn is_held_by(&self, slot: usize) -> bool {
-        self.holders[slot / 64].load(SeqCst) & bit(slot) != 0
+    fn is_held_by(&self, slot: Slot) -> bool {
+        let (word, bit) = self.holder(slot);
+        word.load(SeqCst) & bit != 0
     }
 
     /// Returns whether the bit was set before.
-    fn set_holder(&self, slot: usize) -> bool {
-        self.holders[slot / 64].fetch_or(bit(slot), SeqCst) & bit(slot) != 0
+    fn set_holder(&self, slot: Slot) -> bool {
+        let (word, bit) = self.holder(slot);
+        word.fetch_or(bit, SeqCst) & bit != 0
     }
 
-    fn clear_holder(&self, slot: usize) {
-        self.holders[slot / 64].fetch_and(!bit(slot), SeqCst);
+    fn clear_holder(&self, slot: Slot) {
+        let (word, bit) = self.holder(slot);
+        word.fetch_and(!bit, SeqCst);
     }
 }
 
@@ -153,7 +163,7 @@ impl Account {
     fn clear_shared(
         &self,
         (index, entry): (usize, &Shared),
-        slot: usize,
+        slot: Slot,
         is_closed: impl Fn() -> bool,
     ) -> u64 {
         while !entry.has_holders() && entry.change_state(READY, Shared::changed_by(slot)) {
@@ -183,7 +193,7 @@ impl Account {
     }
 
     /// A process no longer holds an entry. `slot` is of the caller. Returns the released units.
-    fn settle_shared(&self, at: (usize, &Shared), slot: usize) -> u64 {
+    fn settle_shared(&self, at: (usize, &Shared), slot: Slot) -> u64 {
         let (index, entry) = at;
         let is_of_descriptor = is_of_descriptor(self.layout().shared.keys[index].load(SeqCst));
         if is_of_descriptor && entry.file.load(SeqCst) != 0 {
@@ -195,7 +205,7 @@ impl Account {
 
     /// The process in a slot has died, and the driver has freed what it had: it holds nothing any more.
     /// `reaper` is the slot of the caller. Returns the released units.
-    pub(crate) fn end_shares(&self, slot: usize, reaper: usize) -> u64 {
+    pub(crate) fn end_shares(&self, slot: Slot, reaper: Slot) -> u64 {
         let (died, takes_over) = (Shared::changed_by(slot), Shared::changed_by(reaper));
         let mut released = 0;
         for (index, entry) in self.shared_entries() {
@@ -206,7 +216,7 @@ impl Account {
                     self.empty_shared((index, entry));
                 }
             }
-            let _ = entry.exporter.compare_exchange(slot as u32, NOBODY, SeqCst, SeqCst);
+            let _ = entry.exporter.compare_exchange(slot.index() as u32, NOBODY, SeqCst, SeqCst);
             entry.clear_holder(slot);
             // Also what a process has left behind that died before it could clear it.
             if entry.state.load(SeqCst) == READY && !entry.has_holders() {
@@ -217,7 +227,7 @@ impl Account {
     }
 
     /// Whether the process in a slot holds shared memory.
-    pub(crate) fn is_holder(&self, slot: usize) -> bool {
+    pub(crate) fn is_holder(&self, slot: Slot) -> bool {
         self.shared_entries().any(|(_, entry)| entry.is_held_by(slot))
     }
 
@@ -226,7 +236,7 @@ impl Account {
         let is_of_the_dead = |(index, entry): &(usize, &Shared)| {
             self.shared_charge(*index).card == card
                 && entry.has_holders()
-                && (0..SLOTS).all(|slot| dead[slot] || !entry.is_held_by(slot))
+                && Slot::all().all(|slot| dead[slot.index()] || !entry.is_held_by(slot))
         };
         let entries = self.shared_entries().filter(is_of_the_dead);
         entries.map(|(index, _)| self.shared_charge(index).units).sum()
@@ -234,16 +244,14 @@ impl Account {
 
     /// The units of a card that NVML counts for the process in a slot: for the exporter, while it has
     /// the memory; then for importers.
-    pub(crate) fn shared_in(&self, slot: usize, card: usize) -> u64 {
+    pub(crate) fn shared_in(&self, slot: Slot, card: usize) -> u64 {
         // Also of a death that no process has noticed yet.
         let dead = LazyCell::new(|| self.find_dead(|_| true));
         let is_of = |(index, entry): &(usize, &Shared)| {
-            let exporter = entry.exporter.load(SeqCst) as usize;
+            let exporter = entry.exporter().filter(|exporter| entry.is_held_by(*exporter));
             entry.is_held_by(slot)
                 && self.shared_charge(*index).card == card
-                && (exporter == slot
-                    || !entry.is_held_by(exporter)
-                    || dead.get(exporter).is_none_or(|is_dead| *is_dead))
+                && exporter.is_none_or(|exporter| exporter == slot || dead[exporter.index()])
         };
         self.shared_entries().filter(is_of).map(|(index, _)| self.shared_charge(index).units).sum()
     }
@@ -260,7 +268,7 @@ impl Member<'_> {
     /// under a new key: [`descriptor::new_key`] with the descriptor's mark, or a number with the highest
     /// bit set. Returns false if there is no room; then nothing has changed.
     pub fn share(&self, key: u64, card: usize, bytes: u64, mark: Option<&Mark>) -> bool {
-        let (account, slot) = (self.account(), usize::from(self.slot()));
+        let (account, slot) = (self.account(), self.slot_number());
         if account.format() != Format::Current || card >= CARDS {
             return false;
         }
@@ -278,7 +286,7 @@ impl Member<'_> {
             path.for_each(|(word, now)| word.store(*now, SeqCst));
         }
         entry.file.store(mark.map_or(0, |mark| mark.file), SeqCst);
-        entry.exporter.store(slot as u32, SeqCst);
+        entry.exporter.store(slot.index() as u32, SeqCst);
         entry.set_holder(slot);
         let (times, units) = (account.shared_charge(index).times + 1, bytes.div_ceil(UNIT));
         let charge = SharedCharge { times, card, units }.word();
@@ -291,7 +299,7 @@ impl Member<'_> {
     /// Notes that this process is about to import memory. Returns false if it is not in the table; then
     /// this process has to charge it.
     pub fn import(&self, key: u64) -> bool {
-        let (account, slot) = (self.account(), usize::from(self.slot()));
+        let (account, slot) = (self.account(), self.slot_number());
         // Another process may be about to clear the entry, and then sees that it must not.
         for _ in 0..1000 {
             let Some((index, entry)) = account.shared_entry(key) else { return false };
@@ -312,7 +320,7 @@ impl Member<'_> {
     /// This process no longer has memory that it had exported or imported. Returns false if it is not in
     /// the table; then this process is charged for it.
     pub fn close_shared(&self, key: u64) -> bool {
-        let (account, slot) = (self.account(), usize::from(self.slot()));
+        let (account, slot) = (self.account(), self.slot_number());
         let Some((index, entry)) = account.shared_entry(key) else { return false };
         if !is_of_descriptor(key) || entry.file.load(SeqCst) != 0 {
             entry.clear_holder(slot);
@@ -324,7 +332,7 @@ impl Member<'_> {
     /// Releases memory that only descriptors kept and whose descriptors are closed. Returns whether
     /// there was any. To look up all descriptors takes time, so it looks up `most`.
     pub(crate) fn release_closed(&self, most: usize) -> bool {
-        let (account, slot) = (self.account(), usize::from(self.slot()));
+        let (account, slot) = (self.account(), self.slot_number());
         let header = &account.layout().header;
         if account.any_kept() == 0 {
             return false;

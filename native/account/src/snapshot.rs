@@ -8,7 +8,7 @@ use crate::compute::Compute;
 use crate::identity::ProcessIdentity;
 use crate::layout::{
     CARDS, ComputeSums, ComputeWords, Counters, FILE, HIGH, Header, Layout, Record, SHARED, SLOTS,
-    Shared, SharedCharge, SharedTable, TAKEN, UNIT, Word,
+    Shared, SharedCharge, SharedTable, Slot, TAKEN, UNIT, Word,
 };
 use crate::reap::{boot_ms, is_awaited};
 use crate::slot_lock::is_held;
@@ -130,9 +130,9 @@ const ENTRIES: usize = offset_of!(Layout, shared) + offset_of!(SharedTable, entr
 struct Share {
     charge: SharedCharge,
     /// The slots of the processes that have it.
-    holders: Vec<usize>,
+    holders: Vec<Slot>,
     /// The slot of the process for which it is shown.
-    shown: Option<usize>,
+    shown: Option<Slot>,
 }
 
 impl Share {
@@ -140,17 +140,17 @@ impl Share {
         let charge = SharedCharge::of(u64_at(bytes, CHARGES + index * size_of::<u64>()));
         let at = ENTRIES + index * size_of::<Shared>();
         let bits = |slot| u64_at(bytes, at + offset_of!(Shared, holders) + slot / 64 * 8);
-        let holders: Vec<_> =
-            (0..SLOTS).filter(|slot| bits(*slot) >> (slot % 64) & 1 != 0).collect();
-        let exporter = u32_at(bytes, at + offset_of!(Shared, exporter)) as usize;
-        let is_shown = exporter < SLOTS && (holders.is_empty() || holders.contains(&exporter));
-        let shown = if is_shown { Some(exporter) } else { holders.first().copied() };
+        let is_holder = |slot: &Slot| bits(slot.index()) >> (slot.index() % 64) & 1 != 0;
+        let holders: Vec<_> = Slot::all().filter(is_holder).collect();
+        let exporter = Slot::new(u32_at(bytes, at + offset_of!(Shared, exporter)));
+        let has_it = |slot: &Slot| holders.is_empty() || holders.contains(slot);
+        let shown = exporter.filter(has_it).or_else(|| holders.first().copied());
         Self { charge, holders, shown }
     }
 
     /// Whether only these processes have it.
     fn is_only_of(&self, dead: &[bool; SLOTS]) -> bool {
-        !self.holders.is_empty() && self.holders.iter().all(|slot| dead[*slot])
+        !self.holders.is_empty() && self.holders.iter().all(|slot| dead[slot.index()])
     }
 }
 
@@ -177,7 +177,9 @@ fn decode(
         }
         let own = std::array::from_fn(|card| held(bytes, card, slot));
         let mut memory = own;
-        for share in entries.iter().filter(|share| share.shown == Some(slot)) {
+        for share in
+            entries.iter().filter(|share| share.shown.is_some_and(|shown| shown.index() == slot))
+        {
             memory[share.charge.card] += share.charge.units * UNIT;
         }
         let driver_memory = std::array::from_fn(|card| driver_memory(bytes, card, slot));

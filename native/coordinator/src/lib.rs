@@ -58,6 +58,8 @@
 //! starts that process, and `hami run` restarts it within a second if it is killed.
 
 mod departures;
+#[cfg(test)]
+mod fuzz;
 mod guard;
 mod measure;
 mod meter;

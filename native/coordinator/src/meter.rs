@@ -37,11 +37,15 @@ impl Meter {
     }
 
     /// Compares the account with a sweep: the text of the sweeper's file. A text that no sweeper
-    /// writes is ignored.
+    /// writes is ignored, and so are the files of a slice that are found to be damaged.
     pub fn update(&mut self, sweep: &[u8]) {
-        if let Some(sweep) = Sweep::parse(sweep, now(), self.last.as_ref()) {
-            self.slice.probe(Scope::All);
-            self.slice.measure(&sweep);
+        if self.slice.damage().is_none()
+            && let Some(sweep) = Sweep::parse(sweep, now(), self.last.as_ref())
+        {
+            self.slice.contain(|slice| {
+                slice.probe(Scope::All);
+                slice.measure(&sweep);
+            });
             self.last = Some(sweep);
         }
     }

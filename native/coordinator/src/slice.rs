@@ -12,6 +12,7 @@ use hami_share::lease::{ProcessView, SliceCardView, SliceView, State};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -44,8 +45,8 @@ pub(crate) struct Slice {
     lives: [Option<Life>; SLOTS],
     /// What the driver holds for processes beyond what they are charged, by slot and row.
     measures: BTreeMap<(usize, usize), Measured>,
-    /// A probe took so long that other slices would be late.
-    delays_others: bool,
+    /// Why nothing of it is read any more, if that is not a truncated file.
+    damage: Option<&'static str>,
 }
 
 /// A measure of the process that joined at this time.
@@ -105,7 +106,7 @@ impl Slice {
             wakes_since_tick: 0,
             lives: [None; SLOTS],
             measures: BTreeMap::new(),
-            delays_others: false,
+            damage: None,
         }))
     }
 
@@ -113,10 +114,19 @@ impl Slice {
         self.key
     }
 
-    /// Whether a file was truncated, so that the values that were read from it do not count, or its
-    /// account costs too much to probe.
-    pub fn is_damaged(&self) -> bool {
-        self.delays_others || self.guards.iter().any(Guarded::is_truncated)
+    /// Why the values that were read from its files do not count.
+    pub fn damage(&self) -> Option<&'static str> {
+        let is_truncated = self.guards.iter().any(Guarded::is_truncated);
+        if is_truncated { Some("one of its files was truncated") } else { self.damage }
+    }
+
+    /// Does work that reads or writes the files. Its programs can write anything there: if that makes
+    /// the work panic, this slice is damaged, and no other one.
+    pub fn contain(&mut self, work: impl FnOnce(&mut Self)) {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        if done.is_err() {
+            self.damage = Some("a number in one of its files is false");
+        }
     }
 
     /// Whether its launches need permission because of a neighbour. Then its processes need a pulse
@@ -188,7 +198,9 @@ impl Slice {
         let (begin, cpu_begin) = (now(), cpu_time());
         let dead = self.account.find_dead(|slot| wanted[slot]);
         let end = now();
-        self.delays_others |= cpu_time() - cpu_begin > MAX_PROBE_CPU_NS;
+        if cpu_time() - cpu_begin > MAX_PROBE_CPU_NS {
+            self.damage = Some("its account has so many locks that other slices would wait");
+        }
         for (slot, found) in candidates {
             let known = self.lives[slot].filter(|life| life.is_of(&found));
             let mut life = known.unwrap_or(found);

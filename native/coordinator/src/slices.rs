@@ -127,6 +127,11 @@ impl Slices {
         }
     }
 
+    #[cfg(test)]
+    pub fn damaged_count(&self) -> usize {
+        self.damaged.len()
+    }
+
     pub fn found_any(&self) -> bool {
         self.found_any
     }
@@ -144,12 +149,14 @@ impl Slices {
 
     /// Looks for dead processes.
     pub fn probe(&mut self, scope: Scope) {
-        self.open.values_mut().for_each(|slice| slice.probe(scope));
+        self.open.values_mut().for_each(|slice| slice.contain(|slice| slice.probe(scope)));
     }
 
     /// Writes what a sweep shows of the processes of all slices.
     pub fn publish_sweep(&mut self, sweep: &Sweep, now: u64) {
-        self.open.values_mut().for_each(|slice| slice.publish_sweep(sweep, now));
+        for slice in self.open.values_mut() {
+            slice.contain(|slice| slice.publish_sweep(sweep, now));
+        }
     }
 
     /// Lets the wake-ups of all slices count again.
@@ -157,29 +164,32 @@ impl Slices {
         self.open.values_mut().for_each(|slice| slice.reset_wakes());
     }
 
-    /// Reads the reports of all processes. A slice with a truncated file is left out from then on.
+    /// Reads the reports of all processes. A damaged slice is left out from then on.
     pub fn read(&mut self, view: &mut View) {
         view.slices.resize_with(self.open.len(), SliceView::default);
         for (slice, view) in self.open.values_mut().zip(&mut view.slices) {
-            slice.read(view);
+            slice.contain(|slice| slice.read(view));
         }
         self.leave_out_damaged(view);
     }
 
     fn leave_out_damaged(&mut self, view: &mut View) {
         let now = now();
-        let damaged: Vec<_> = self.open.iter().filter(|(_, slice)| slice.is_damaged()).collect();
-        let (keys, directories): (BTreeSet<u64>, Vec<SliceDirectory>) =
-            damaged.into_iter().map(|(directory, slice)| (slice.key(), directory.clone())).unzip();
-        if !directories.is_empty() {
-            view.slices.retain(|slice| !keys.contains(&slice.key));
-            for directory in directories {
-                let mut slice = self.open.remove(&directory);
-                if let Some(slice) = &mut slice {
-                    slice.block(now);
-                }
-                self.damaged.insert(directory, slice);
+        let open = self.open.iter();
+        let damaged = open.filter_map(|(name, slice)| Some((name.clone(), slice.damage()?)));
+        let damaged: Vec<_> = damaged.collect();
+        for (directory, damage) in damaged {
+            eprintln!(
+                "slice {}: {damage}; its programs cannot launch kernels any more: end them, and make \
+                 the slice again",
+                directory.name.display()
+            );
+            let mut slice = self.open.remove(&directory);
+            if let Some(slice) = &mut slice {
+                view.slices.retain(|view| view.key != slice.key());
+                slice.block(now);
             }
+            self.damaged.insert(directory, slice);
         }
     }
 
