@@ -398,7 +398,6 @@ class LimitsPage:
         rows: Sequence[LimitRow],
         *,
         format: int = ...,
-        nvml_namespace: tuple[int, int] | None = None,
         gang: bytes | None = None,
     ) -> LimitsPage:
         """Create a page. The file must not exist.
@@ -408,8 +407,6 @@ class LimitsPage:
             rows: the cards.
             format: the format of the library that will read it, one of ``FORMATS``. The previous
                 one has no place for the keywords of this function and of ``LimitRow``.
-            nvml_namespace: the PID namespace whose numbers NVML uses, as device and inode of its
-                file in ``/proc/<pid>/ns``; None = unknown.
             gang: 16 bytes; slices with the same gang have leases together.
         """
 
@@ -417,9 +414,6 @@ class LimitsPage:
     def open(path: str | PathLike[str]) -> LimitsPage: ...
     def format(self) -> int:
         """The number of the page's format, one of ``FORMATS``."""
-
-    def nvml_namespace(self) -> tuple[int, int] | None:
-        """The PID namespace whose numbers NVML uses, as device and inode; None = unknown."""
 
     def gang(self) -> bytes | None:
         """The gang of the slice; None = it has none."""
@@ -508,15 +502,24 @@ def keeps_locks(directory: str | PathLike[str]) -> bool:
 
 @final
 class MemoryMeter:
-    """Write into a slice's account what the driver holds beyond the charges, such as for modules.
+    """Write into a slice's files what NVML shows of its processes.
 
-    Only one process may do so at a time, and no coordinator that reads sweeps. It maps the files of
-    the slice, so the processes of the slice must be trusted not to truncate them.
+    That is which dead processes' memory the driver has freed, and what it holds beyond the charges,
+    such as for modules. Only one process may do so at a time, and no coordinator that reads sweeps.
+    It maps the files of the slice, so the processes of the slice must be trusted not to truncate
+    them.
     """
 
-    def __new__(cls, directory: str | PathLike[str]) -> MemoryMeter: ...
+    def __new__(cls, directory: str | PathLike[str], measures: bool) -> MemoryMeter: ...
     def has_processes(self) -> bool:
         """Whether any process has joined the slice."""
 
     def update(self, sweep: bytes) -> None:
-        """Compare the account with a sweep, as ``hami_py.gpu.sweep`` encodes it."""
+        """Compare the files with a sweep, as ``hami_py.gpu.sweep`` encodes it.
+
+        Raises:
+            DamagedFile: the files of the slice are damaged.
+        """
+
+    def release_ended(self) -> None:
+        """Forget what was measured of processes that have ended."""

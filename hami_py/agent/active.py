@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import shutil
 import threading
 import time
@@ -255,14 +254,13 @@ class ActiveAgent:
         paths = self._settings.paths
         paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
         mounts.mount(paths.runtime)
-        namespace = os.stat("/proc/self/ns/pid")  # noqa: PTH116
         return NodeState(
             self._settings.pods,
             cards=cards,
             pods=pods,
             node=node,
             ledger=self._open_ledger(),
-            slots=Slots(paths, (namespace.st_dev, namespace.st_ino)),
+            slots=Slots(paths),
             paths=paths,
         )
 

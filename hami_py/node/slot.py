@@ -59,7 +59,6 @@ def create(
     rows: Sequence[LimitRow],
     *,
     format: int = FORMATS[-1],
-    nvml_namespace: tuple[int, int] | None = None,
     gang: bytes | None = None,
 ) -> None:
     """Create a slot.
@@ -69,7 +68,6 @@ def create(
             directory must be on the same file system, and this user must be able to write there.
         rows: the cards.
         format: the format of the library that the container has, one of ``FORMATS``.
-        nvml_namespace: see ``LimitsPage.create``.
         gang: see ``LimitsPage.create``.
 
     Raises:
@@ -82,9 +80,7 @@ def create(
         # Only this user can enter it until it is complete.
         aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=slot.parent.parent))
         try:
-            LimitsPage.create(
-                aside / LIMITS, rows, format=format, nvml_namespace=nvml_namespace, gang=gang
-            )
+            LimitsPage.create(aside / LIMITS, rows, format=format, gang=gang)
             Account.create(aside / ACCOUNT, format=format)
             GrantsPage.create(aside / GRANTS, format=format)
             (aside / LIBRARY_NAME).touch()

@@ -23,12 +23,10 @@ class Slots:
 
     Args:
         paths: the node's directories.
-        nvml_namespace: the PID namespace whose numbers NVML uses; None = unknown.
     """
 
-    def __init__(self, paths: Paths, nvml_namespace: tuple[int, int] | None) -> None:
+    def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._nvml_namespace = nvml_namespace
         self._pages: dict[str, LimitsPage] = {}
         paths.slots.mkdir(mode=0o755, exist_ok=True)
         for left in paths.runtime.glob(f"{slot.TEMPORARY}*"):
@@ -65,7 +63,7 @@ class Slots:
             self.set_limits(name, rows)
             return
         self.remove(name)
-        slot.create(path, rows, format=format, nvml_namespace=self._nvml_namespace, gang=gang)
+        slot.create(path, rows, format=format, gang=gang)
         self._pages[name] = LimitsPage.open(path / LIMITS)
 
     def set_limits(self, name: str, rows: Sequence[LimitRow]) -> None:

@@ -35,7 +35,6 @@ from hami_py.slices import summary
 from hami_py.slices.beside import WITHIN, link
 from hami_py.slices.processes import (
     Environments,
-    nvml_namespace,
     pid_namespace,
     read_environments,
 )
@@ -262,7 +261,7 @@ def _fill(
         for row in limits
     ]
     gang = None if record.gang is None else gang_of_user(os.geteuid(), record.gang)
-    LimitsPage.create(directory / LIMITS, rows, nvml_namespace=nvml_namespace(), gang=gang)
+    LimitsPage.create(directory / LIMITS, rows, gang=gang)
     Account.create(directory / ACCOUNT)
     GrantsPage.create(directory / GRANTS)
     if record.devices is not None:

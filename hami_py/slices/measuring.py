@@ -1,24 +1,26 @@
 """Measuring what the driver holds for the programs of ``hami run``.
 
-The driver does not report what it takes for modules and for the local memory of kernels. NVML shows
-what it holds for each process. On a node of Kubernetes, the sweeper and the coordinator compare
-that with the accounts. For ``hami run`` a thread of its own process does, for one slice. It can
-only where NVML shows the PIDs of our own PID namespace: on the host, not in a container.
+The driver does not report what it takes for modules and for the local memory of kernels, nor when
+it has freed the memory of a process that has died. NVML shows what it holds for each process. On a
+node of Kubernetes, the sweeper and the coordinator compare that with the accounts. For ``hami run``
+a thread of its own process does, for one slice. It can only where NVML shows the PIDs of our own
+PID namespace: on the host, not in a container.
 """
 
 import fcntl
+import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from hami_py._native import MemoryMeter
 from hami_py.config import GRANTS, Settings
-from hami_py.gpu.sweep import Sweeper, encode
-from hami_py.slices.processes import nvml_namespace
+from hami_py.errors import DamagedFile
+from hami_py.gpu.sweep import Sweeper
+from hami_py.slices.processes import has_host_pids
 
 INTERVAL = 0.5
-"""Seconds between two sweeps. Memory counts after the second one that shows it."""
+"""Seconds between two looks for the first process of the slice."""
 
 END_DEADLINE = 1.0
 """Seconds to wait for the end of a sweep, which usually takes milliseconds."""
@@ -35,13 +37,13 @@ class Measuring:
     def __init__(self, settings: Settings, directory: Path) -> None:
         self._directory = directory
         # The excess would be the contexts, which the user does not want to be charged.
-        self._is_wanted = settings.context_memory != "0"
+        self._measures = settings.context_memory != "0"
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread, if it can measure here. Starting it again has no effect."""
-        if not self._is_wanted or self._thread is not None or nvml_namespace() is None:
+        if self._thread is not None or not has_host_pids():
             return
         self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
         self._thread.start()
@@ -59,22 +61,23 @@ class Measuring:
             while not _take(lock.fileno()):
                 if self._stop.wait(INTERVAL):
                     return
-            meter = MemoryMeter(self._directory)
-            _release_ended(meter)
+            meter = MemoryMeter(self._directory, self._measures)
+            # An earlier `hami run` of the slice may have been killed.
+            meter.release_ended()
             # Programs that use no card need no session of NVML.
             while not (meter.has_processes() or self._stop.wait(INTERVAL)):
                 pass
-            Sweeper(meter.update, INTERVAL).run(self._stop)
-            _release_ended(meter)
 
+            def update(sweep: bytes) -> None:
+                try:
+                    meter.update(sweep)
+                except DamagedFile as error:
+                    print(f"hami: {error}", file=sys.stderr)
+                    self._stop.set()
 
-def _release_ended(meter: MemoryMeter) -> None:
-    """Release the measured memory of processes that have ended, with a sweep that lists none.
-
-    So nothing stays measured in a slice that is kept, also if an earlier ``hami run`` was killed.
-    The driver may need some more milliseconds to free the memory.
-    """
-    meter.update(encode(time.clock_gettime_ns(time.CLOCK_MONOTONIC), ()))
+            Sweeper(update).run(self._stop)
+            # So nothing stays measured in a slice that is kept.
+            meter.release_ended()
 
 
 def _take(lock: int) -> bool:

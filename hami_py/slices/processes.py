@@ -166,16 +166,9 @@ def pid_namespace() -> int:
         return 0
 
 
-def nvml_namespace() -> tuple[int, int] | None:
-    """The PID namespace whose numbers NVML uses, as device and inode; None = unknown.
-
-    NVML uses the host's numbers. In a container nothing shows which file the host's namespace has.
-    """
-    try:
-        own = Path("/proc/self/ns/pid").stat()
-    except OSError:
-        return None
-    return (own.st_dev, own.st_ino) if own.st_ino == _HOST_PID_NAMESPACE else None
+def has_host_pids() -> bool:
+    """Whether the PIDs here are the host's, which NVML uses."""
+    return pid_namespace() == _HOST_PID_NAMESPACE
 
 
 def command_of(pid: int) -> tuple[str, ...]:

@@ -129,26 +129,30 @@ impl Account {
     }
 }
 
-/// Write into a slice's account what the driver holds beyond the charges, such as for modules.
+/// Write into a slice's files what NVML shows of its processes: which dead ones' memory the driver has
+/// freed, and what it holds beyond the charges, such as for modules.
 ///
 /// Only one process may do so at a time, and no coordinator that reads sweeps. It maps the files of
 /// the slice, so the processes of the slice must be trusted not to truncate them.
 #[pyclass(module = "hami_py._native", frozen)]
-pub struct MemoryMeter(Mutex<Meter>);
+pub struct MemoryMeter(PathBuf, Mutex<Meter>);
 
 impl MemoryMeter {
     fn with<T: Send>(&self, py: Python<'_>, use_it: impl FnOnce(&mut Meter) -> T + Send) -> T {
-        py.detach(|| use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        py.detach(|| use_it(&mut self.1.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
 #[pymethods]
 impl MemoryMeter {
-    /// A meter for the slice in this directory.
+    /// A meter for the slice in this directory. With `measures` the driver's memory beyond the charges
+    /// counts.
     #[new]
-    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
-        let meter = py.detach(|| Meter::open(&directory));
-        meter.map(|meter| Self(Mutex::new(meter))).map_err(|error| errors::os(&directory, &error))
+    fn new(py: Python<'_>, directory: PathBuf, measures: bool) -> PyResult<Self> {
+        match py.detach(|| Meter::open(&directory, measures)) {
+            Ok(meter) => Ok(Self(directory, Mutex::new(meter))),
+            Err(error) => Err(errors::os(&directory, &error)),
+        }
     }
 
     /// Whether any process has joined the slice.
@@ -156,9 +160,15 @@ impl MemoryMeter {
         self.with(py, |meter| meter.has_processes())
     }
 
-    /// Compares the account with a sweep, as `hami_py.gpu.sweep` encodes it.
-    fn update(&self, py: Python<'_>, sweep: Vec<u8>) {
-        self.with(py, |meter| meter.update(&sweep));
+    /// Compares the files with a sweep, as `hami_py.gpu.sweep` encodes it.
+    fn update(&self, py: Python<'_>, sweep: Vec<u8>) -> PyResult<()> {
+        let updated = self.with(py, |meter| meter.update(&sweep));
+        updated.map_err(|damage| errors::damaged_slice(&self.0, damage))
+    }
+
+    /// Forgets what was measured of processes that have ended.
+    fn release_ended(&self, py: Python<'_>) {
+        self.with(py, Meter::release_ended);
     }
 }
 

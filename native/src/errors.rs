@@ -55,6 +55,10 @@ pub fn contained<T>(path: &Path, work: impl FnOnce() -> Result<T, FileError>) ->
     )
 }
 
+pub fn damaged_slice(directory: &Path, damage: &str) -> PyErr {
+    python::DamagedFile::new_err(format!("slice {}: {damage}", directory.display()))
+}
+
 /// Python selects the subclass (`FileNotFoundError`, …) by the number.
 pub fn os(path: &Path, error: &io::Error) -> PyErr {
     match error.raw_os_error() {

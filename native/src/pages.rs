@@ -2,7 +2,6 @@
 
 use crate::errors;
 use hami_limits::grants;
-use hami_limits::page::NamespaceId;
 use hami_limits::{Format, InvalidValue, Mode, Priority, Regime, Row, SliceInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -146,22 +145,19 @@ impl LimitsPage {
 impl LimitsPage {
     /// Creates a page. The file must not exist. `format` is that of the library that will read it;
     /// the previous one has no place for the values that are keywords here and in `LimitRow`.
-    /// `nvml_namespace` is the PID namespace whose numbers NVML uses, as device and inode of its
-    /// file; None = unknown. Slices with the same `gang` have leases together.
+    /// Slices with the same `gang` have leases together.
     #[staticmethod]
-    #[pyo3(signature = (path, rows, *, format=FORMAT, nvml_namespace=None, gang=None))]
+    #[pyo3(signature = (path, rows, *, format=FORMAT, gang=None))]
     fn create(
         py: Python<'_>,
         path: PathBuf,
         rows: Vec<LimitRow>,
         format: u32,
-        nvml_namespace: Option<(u64, u64)>,
         gang: Option<[u8; 16]>,
     ) -> PyResult<Self> {
         let format = self::format(format)?;
         let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
-        let nvml_namespace = nvml_namespace.map(|(device, inode)| NamespaceId { device, inode });
-        let info = SliceInfo { nvml_namespace, gang };
+        let info = SliceInfo { gang };
         py.detach(|| hami_limits::LimitsPage::create_in(format, &path, &info, &rows))
             .map(|page| Self(Mutex::new(page)))
             .map_err(errors::file)
@@ -178,12 +174,6 @@ impl LimitsPage {
     /// The number of the page's format.
     fn format(&self, py: Python<'_>) -> PyResult<u32> {
         py.detach(|| self.page().format()).map(Format::number).map_err(errors::file)
-    }
-
-    /// The PID namespace whose numbers NVML uses, as device and inode; None = unknown.
-    fn nvml_namespace(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
-        let info = py.detach(|| self.page().info()).map_err(errors::file)?;
-        Ok(info.nvml_namespace.map(|NamespaceId { device, inode }| (device, inode)))
     }
 
     /// The gang of the slice; None = it has none.

@@ -132,9 +132,9 @@ def test_a_page_has_what_the_node_side_says_of_the_slice(tmp_path: Path) -> None
             injected_shares=[30],
         )
     ]
-    page = LimitsPage.create(tmp_path / "limits", rows, nvml_namespace=(4, 7), gang=b"g" * 16)
+    page = LimitsPage.create(tmp_path / "limits", rows, gang=b"g" * 16)
     opened = LimitsPage.open(tmp_path / "limits")
-    assert (opened.format(), opened.nvml_namespace(), opened.gang()) == (3, (4, 7), b"g" * 16)
+    assert (opened.format(), opened.gang()) == (3, b"g" * 16)
     assert opened.rows() == rows
     page.add_injected("GPU-1", memory=3 << 30, share=50)
     assert opened.rows()[0].injected_memory == [1 << 30, 2 << 30, 3 << 30]

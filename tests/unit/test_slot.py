@@ -35,14 +35,14 @@ def remains(slots: Path) -> list[str]:
 
 @pytest.mark.usefixtures("umask")
 def test_the_contents_and_modes_of_a_slot_whatever_the_umask_is(slots: Path) -> None:
-    slot.create(slots / "one", ROWS, nvml_namespace=(4, 7), gang=b"0123456789abcdef")
+    slot.create(slots / "one", ROWS, gang=b"0123456789abcdef")
     modes = {path.name: path.stat().st_mode & 0o7777 for path in (slots / "one").iterdir()}
     assert modes == {"limits": 0o644, "grants": 0o644, "account": 0o666, "libvgpu.so": 0o644}
     directory = (slots / "one").stat()
     assert (directory.st_mode & 0o7777, directory.st_uid) == (0o755, os.geteuid())
     page = LimitsPage.open(slots / "one" / "limits")
     assert page.rows() == ROWS
-    assert (page.nvml_namespace(), page.gang()) == ((4, 7), b"0123456789abcdef")
+    assert page.gang() == b"0123456789abcdef"
     assert Account.open(slots / "one" / "account").snapshot().processes == []
     assert (slots / "one" / "libvgpu.so").read_bytes() == b""
     assert remains(slots) == ["one", "slices"]

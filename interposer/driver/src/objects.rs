@@ -37,13 +37,6 @@ pub fn open_program() -> *mut c_void {
     unsafe { libdl::dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
-/// Loads a library by its SONAME, if it is not loaded, for the rest of the process's life.
-pub fn load(soname: &CStr) -> Option<*mut c_void> {
-    // SAFETY: a C string; loading runs the start-up code of the driver's library.
-    let handle = unsafe { libc::dlopen(soname.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-    (!handle.is_null()).then_some(handle)
-}
-
 /// A handle of the loaded object that contains an address. `None` for the program itself: the
 /// loader lists it without a path, and it has no scope but the global one.
 pub fn open_containing(address: usize) -> Option<*mut c_void> {

@@ -61,11 +61,7 @@ impl Layer {
         // Slices that the library creates from variables have no grants page.
         let grants = GrantsView::open(&directory.join("grants")).ok();
         let grants = grants.map(|grants| &*Box::leak(Box::new(grants)));
-        let nvml_namespace = match &limits {
-            Limits::Page(view) => view.info().nvml_namespace,
-            Limits::Environment(_) => None,
-        };
-        let departed = move |dead: &Dead| departed(dead, grants, nvml_namespace);
+        let departed = move |dead: &Dead| departed(dead, grants);
         let account = Account::attach_with(&directory.join("account"), departed)
             .map_err(|e| unreadable(&e))?;
         check_format(directory, account.format())?;

@@ -306,8 +306,6 @@ macro_rules! hook_table {
                     nvmlDeviceGetMaxMigDeviceCount;
                     nvmlDeviceGetUUID;
                     nvmlDeviceIsMigDeviceHandle;
-                    nvmlInit_v2;
-                    nvmlShutdown;
                 }
             }
         }

@@ -13,22 +13,23 @@ use std::path::Path;
 /// them.
 pub struct Meter {
     slice: Box<Slice>,
+    measures: bool,
     last: Option<Sweep>,
 }
 
 impl Meter {
-    /// Opens a slice.
+    /// Opens a slice. What the driver holds beyond the charges counts only if it `measures`.
     ///
     /// # Errors
     /// The files cannot be opened, or are damaged.
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub fn open(directory: &Path, measures: bool) -> io::Result<Self> {
         let slice = Slice::open(directory, 0, |_| 0).map_err(|error| {
             io::Error::other(match error {
                 OpenError::NotYet => "its files do not exist, or cannot be opened",
                 OpenError::Damaged => "its files are damaged",
             })
         })?;
-        Ok(Self { slice, last: None })
+        Ok(Self { slice, measures, last: None })
     }
 
     /// Whether any process has joined the slice.
@@ -37,16 +38,32 @@ impl Meter {
     }
 
     /// Compares the account with a sweep: the text of the sweeper's file. A text that no sweeper
-    /// writes is ignored, and so are the files of a slice that are found to be damaged.
-    pub fn update(&mut self, sweep: &[u8]) {
-        if self.slice.damage().is_none()
-            && let Some(sweep) = Sweep::parse(sweep, now(), self.last.as_ref())
-        {
+    /// writes is ignored.
+    ///
+    /// # Errors
+    /// The files of the slice are damaged.
+    pub fn update(&mut self, sweep: &[u8]) -> Result<(), &'static str> {
+        if let Some(sweep) = Sweep::parse(sweep, now(), self.last.as_ref()) {
+            let measures = self.measures;
             self.slice.contain(|slice| {
+                // The sweep that was made before it shows nothing of a death that it finds.
                 slice.probe(Scope::All);
-                slice.measure(&sweep);
+                if measures {
+                    slice.measure(&sweep);
+                }
+                slice.publish_departures(&sweep, now());
             });
             self.last = Some(sweep);
         }
+        self.slice.damage().map_or(Ok(()), Err)
+    }
+
+    /// Forgets what was measured of processes that have ended. The driver may need some more
+    /// milliseconds to free it.
+    pub fn release_ended(&mut self) {
+        self.slice.contain(|slice| {
+            slice.probe(Scope::All);
+            slice.measure(&Sweep::empty(now()));
+        });
     }
 }

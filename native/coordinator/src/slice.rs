@@ -214,11 +214,9 @@ impl Slice {
         (0..self.account.high_water()).any(|slot| self.account.holder(slot).is_some())
     }
 
-    /// Writes what a sweep shows: what the driver holds for the processes beyond their charges, which
-    /// dead processes' memory it has freed, and the time of the sweep. The previous format has no
-    /// place for it.
-    pub fn publish_sweep(&mut self, sweep: &Sweep, now: u64) {
-        self.measure(sweep);
+    /// Writes which dead processes' memory the driver has freed, as a sweep shows it, and then the
+    /// time of the sweep. The previous format has no place for it.
+    pub fn publish_departures(&mut self, sweep: &Sweep, now: u64) {
         if self.account.format() == Format::Previous {
             return;
         }

@@ -155,7 +155,10 @@ impl Slices {
     /// Writes what a sweep shows of the processes of all slices.
     pub fn publish_sweep(&mut self, sweep: &Sweep, now: u64) {
         for slice in self.open.values_mut() {
-            slice.contain(|slice| slice.publish_sweep(sweep, now));
+            slice.contain(|slice| {
+                slice.measure(sweep);
+                slice.publish_departures(sweep, now);
+            });
         }
     }
 

@@ -78,6 +78,11 @@ struct Listed {
 }
 
 impl Sweep {
+    /// A sweep that lists no process.
+    pub fn empty(started_at: u64) -> Self {
+        Self { started_at, listed: Vec::new() }
+    }
+
     /// Whether the sweep is recent enough to show that the driver still holds memory.
     pub fn is_fresh(&self, now: u64) -> bool {
         now.saturating_sub(self.started_at) <= SWEEP_SILENCE_NS

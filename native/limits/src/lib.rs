@@ -41,8 +41,7 @@ pub mod variables;
 pub use file::{FileError, FileKind};
 pub use format::{FileLayout, Format};
 pub use page::{
-    LimitsPage, LimitsView, Mode, NO_LIMIT, NamespaceId, Priority, Regime, Row, SliceInfo,
-    same_card,
+    LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, SliceInfo, same_card,
 };
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};
 pub use variables::{VariableShare, Variables};

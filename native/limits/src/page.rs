@@ -20,7 +20,7 @@
 //!
 //! a copy: 0 checksum: u64 | 8 count: u32 | 12 generation: u32 | 16 rows: 16 of 128 bytes
 //!      2064 gang: [u8; 16], zero for none
-//!      2080 nvml_namespace: device u64, inode u64, zero for unknown | 2096 zero
+//!      2080 zero
 //! a row:  0 uuid: [u8; 64]  | 64 memory_limit: u64
 //!        72 share: u32 | 76 mode: u8 (0 hard, 1 soft) | 77 priority: i8 | 78 zero
 //!        80 context_memory: u64, zero for unknown
@@ -112,19 +112,8 @@ impl Row {
 /// The values of a page that apply to the slice as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SliceInfo {
-    /// The PID namespace whose numbers NVML uses; `None` if unknown.
-    pub nvml_namespace: Option<NamespaceId>,
     /// The gang of the slice: all slices with the same value have leases together. Not zero.
     pub gang: Option<[u8; 16]>,
-}
-
-/// A namespace, as the files in `/proc/<pid>/ns` name it. Not zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamespaceId {
-    /// The device of the file.
-    pub device: u64,
-    /// Its inode.
-    pub inode: u64,
 }
 
 /// How a share is enforced.

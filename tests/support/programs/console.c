@@ -14,6 +14,9 @@
  *   at_exit …    this program, when it exits
  *   cancelled …  this thread, while a cancellation is pending
  *
+ * `hold_loader PATH` makes a thread wait in the constructor of a plugin, and so with the loader's lock.
+ * `release_loader` ends that, with 1 if it had waited for 20 s. `use_descriptors` leaves the process none.
+ *
  * `any` answers 0 whatever the result is, `time` adds how many nanoseconds the command took, `sleep`
  * waits so many milliseconds, `ptsz` calls the forms with per-thread default streams, `lookup dlsym`
  * sets how functions are found from now on. Without -lcuda that must come first: no function is linked then. */
@@ -210,6 +213,38 @@ static int count_threads(void)
     return count;
 }
 
+static sem_t in_loader, leave_loader;
+static pthread_t loader_thread;
+static int gave_up;
+
+static void wait_in_loader(void)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 20;
+    sem_post(&in_loader);
+    gave_up = sem_timedwait(&leave_loader, &end) != 0;
+}
+
+static void *load(void *path)
+{
+    return dlopen(path, RTLD_NOW);
+}
+
+static int hold_loader(const char *path)
+{
+    char address[32];
+    snprintf(address, sizeof address, "%p", (void *)wait_in_loader);
+    setenv("CONSTRUCTOR", address, 1);
+    return pthread_create(&loader_thread, NULL, load, strdup(path)) || sem_wait(&in_loader);
+}
+
+static int release_loader(void)
+{
+    sem_post(&leave_loader);
+    return pthread_join(loader_thread, NULL) || gave_up;
+}
+
 static int timed(char **a)
 {
     struct timespec start, end;
@@ -287,6 +322,15 @@ static int run(char **a)
         return signals;
     if (IS("count_threads"))
         return count_threads();
+    if (IS("hold_loader"))
+        return hold_loader(a[1]);
+    if (IS("release_loader"))
+        return release_loader();
+    if (IS("use_descriptors")) {
+        while (dup(STDIN_FILENO) >= 0)
+            ;
+        return 0;
+    }
     return virtual_memory(a);
 }
 

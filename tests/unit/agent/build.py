@@ -50,7 +50,7 @@ def state(of: AgentSettings, *cards: str) -> NodeState:
         pods=pods,
         node=NodeStore(lambda: None),
         ledger=Ledger(of.paths.ledger),
-        slots=Slots(of.paths, None),
+        slots=Slots(of.paths),
         paths=of.paths,
     )
 

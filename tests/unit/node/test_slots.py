@@ -22,7 +22,6 @@ from support.running import run
 
 ROOT = Path(__file__).parents[3]
 
-NAMESPACE = (4, 4026531836)
 FORMAT = FORMATS[-1]
 ROWS = [LimitRow("GPU-1", 4 << 30, 30), LimitRow("GPU-2", 1 << 30)]
 
@@ -37,7 +36,7 @@ def paths(tmp_path: Path) -> Paths:
 @pytest.fixture
 def slots(paths: Paths) -> Slots:
     """With one slot, "one"."""
-    slots = Slots(paths, NAMESPACE)
+    slots = Slots(paths)
     slots.ensure("one", ROWS, FORMAT)
     return slots
 
@@ -52,7 +51,7 @@ def check(path: Path, rows: list[LimitRow]) -> None:
     assert {each.name for each in path.iterdir()} == {"limits", "grants", "account", "libvgpu.so"}
     assert all(stat.S_ISREG(each.lstat().st_mode) for each in path.iterdir())
     page = LimitsPage.open(path / "limits")
-    assert (page.rows(), page.nvml_namespace(), page.format()) == (rows, NAMESPACE, FORMAT)
+    assert (page.rows(), page.format()) == (rows, FORMAT)
     assert Account.open(path / "account").snapshot().processes == []
 
 
@@ -74,7 +73,7 @@ def test_a_slot_that_works_is_kept_and_gets_the_limits(
     """Processes of the container may still hold memory that its account has."""
     before = identity(paths.slots / "one")
     rows = [LimitRow("GPU-1", 6 << 30, 50, "hard", "high"), LimitRow("GPU-2", 1 << 30)]
-    (Slots(paths, NAMESPACE) if is_restarted else slots).ensure("one", rows, FORMAT)
+    (Slots(paths) if is_restarted else slots).ensure("one", rows, FORMAT)
     assert identity(paths.slots / "one") == before
     check(paths.slots / "one", rows)
 
@@ -133,7 +132,7 @@ def test_a_damaged_slot_is_replaced(
     before = os.open(path, os.O_RDONLY)
     name, break_it = DAMAGE[damage]
     break_it(path / name)
-    now = Slots(paths, NAMESPACE) if is_restarted else slots
+    now = Slots(paths) if is_restarted else slots
     now.ensure("one", ROWS, FORMAT)
     assert not os.path.samestat(path.stat(), os.fstat(before))
     os.close(before)
@@ -149,14 +148,14 @@ def test_a_damaged_limits_page_is_replaced_by_a_new_agent(
 ) -> None:
     del slots
     (paths.slots / "one" / "limits").write_bytes(content)
-    Slots(paths, NAMESPACE).ensure("one", ROWS, FORMAT)
+    Slots(paths).ensure("one", ROWS, FORMAT)
     check(paths.slots / "one", ROWS)
 
 
 @pytest.mark.parametrize("content", [[], ["account"]], ids=["empty", "with directories"])
 def test_a_directory_in_place_of_a_slot_is_replaced(paths: Paths, content: list[str]) -> None:
     """containerd makes it if the slot is missing when its container starts."""
-    slots = Slots(paths, NAMESPACE)
+    slots = Slots(paths)
     (paths.slots / "one").mkdir()
     for name in content:
         (paths.slots / "one" / name).mkdir()
@@ -215,10 +214,10 @@ from pathlib import Path
 from hami_py.node import slot
 from hami_py.node.paths import Paths
 from hami_py.node.slots import Slots
-from unit.node.test_slots import FORMAT, NAMESPACE, ROWS
+from unit.node.test_slots import FORMAT, ROWS
 
 runtime, step = Path(sys.argv[1]), sys.argv[2]
-slots = Slots(Paths(runtime), NAMESPACE)
+slots = Slots(Paths(runtime))
 if step == "remove":
     slots.ensure("one", ROWS, FORMAT)
 
@@ -248,7 +247,7 @@ def test_what_a_killed_agent_left_is_removed_by_the_next(paths: Paths, step: str
     assert [path.name for path in paths.slots.iterdir()] == [], "no part of a slot is seen"
     assert any(name.startswith(slot.TEMPORARY) for name in remains(paths))
     shutil.copytree(paths.slots, paths.runtime / "of another program")
-    slots = Slots(paths, NAMESPACE)
+    slots = Slots(paths)
     assert remains(paths) == {"slices", "of another program"}
     slots.ensure("one", ROWS, FORMAT)
     check(paths.slots / "one", ROWS)

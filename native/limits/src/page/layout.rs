@@ -1,6 +1,6 @@
 //! The page as bytes: offsets, encoding, and the checks before a page is used. No I/O.
 
-use super::{NamespaceId, Regime, Row, SliceInfo};
+use super::{Regime, Row, SliceInfo};
 use crate::file::FileKind;
 use crate::format::{FileLayout, Format};
 use crate::quantity::InvalidValue;
@@ -30,7 +30,7 @@ const COUNT: usize = 8;
 const GENERATION: usize = 12;
 const ROWS: usize = 16;
 const GANG: usize = 2064;
-const NVML_NAMESPACE: usize = 2080;
+const GANG_END: usize = 2080;
 const COPY_END: usize = 2096;
 
 // Within a row.
@@ -132,11 +132,7 @@ pub(super) fn encode_copy(
         encode_row(bytes, format, row);
     }
     if format == Format::Current {
-        copy[GANG..NVML_NAMESPACE].copy_from_slice(&info.gang.unwrap_or_default());
-        if let Some(NamespaceId { device, inode }) = info.nvml_namespace {
-            put_u64(&mut copy, NVML_NAMESPACE, device);
-            put_u64(&mut copy, NVML_NAMESPACE + 8, inode);
-        }
+        copy[GANG..GANG_END].copy_from_slice(&info.gang.unwrap_or_default());
     }
     let checksum = checksum(page, &copy);
     put_u64(&mut copy, 0, checksum);
@@ -186,7 +182,7 @@ fn decode_copies(page: &[u8], format: Format) -> Result<Contents, &'static str> 
     let unused = (MAX_ROWS - count) * shape.row;
     let (info_size, info) = match format {
         Format::Previous => (0, SliceInfo::default()),
-        Format::Current => (COPY_END - GANG, decode_info(&copy[GANG..COPY_END])),
+        Format::Current => (GANG_END - GANG, decode_info(&copy[GANG..GANG_END])),
     };
     if !is_zero(&after[..unused]) || !is_zero(&after[unused + info_size..]) {
         return Err("it has bytes after its last row");
@@ -202,11 +198,7 @@ fn decode_copies(page: &[u8], format: Format) -> Result<Contents, &'static str> 
 fn decode_info(bytes: &[u8]) -> SliceInfo {
     let mut gang = [0; 16];
     gang.copy_from_slice(&bytes[..16]);
-    let (device, inode) = (get_u64(bytes, 16), get_u64(bytes, 24));
-    SliceInfo {
-        nvml_namespace: ((device, inode) != (0, 0)).then_some(NamespaceId { device, inode }),
-        gang: (gang != [0; 16]).then_some(gang),
-    }
+    SliceInfo { gang: (gang != [0; 16]).then_some(gang) }
 }
 
 fn decode_row(bytes: &[u8], format: Format) -> Option<Row> {

@@ -38,10 +38,7 @@ fn row(uuid: &str, memory_limit: Option<u64>, share: Option<u32>) -> Row {
 
 /// A row and a slice that have a value for everything.
 fn full() -> (SliceInfo, Row) {
-    let info = SliceInfo {
-        nvml_namespace: Some(NamespaceId { device: 4, inode: 0xffff_ffff_0000_0001 }),
-        gang: Some([9; 16]),
-    };
+    let info = SliceInfo { gang: Some([9; 16]) };
     let row = Row {
         context_memory: Some(5 << 30),
         injected_memory: vec![MIB, 2, NO_LIMIT - 1],
