@@ -26,8 +26,10 @@ __all__ = [
     "LimitsPage",
     "MemoryMeter",
     "ProcessUse",
+    "clock_ns",
     "coordinate",
     "format_memory",
+    "keeps_locks",
     "parse_memory",
     "parse_share",
     "same_card",
@@ -490,6 +492,12 @@ class Account:
 
         It maps the file, so the processes of the slice must be trusted not to truncate it.
         """
+
+def clock_ns() -> int:
+    """Nanoseconds of the clock of the times in the files, which all processes of a machine share.
+
+    It is the host's ``CLOCK_MONOTONIC``, also in a time namespace.
+    """
 
 def keeps_locks(directory: str | PathLike[str]) -> bool:
     """Whether the file system of a directory keeps the locks by which a death is noticed.

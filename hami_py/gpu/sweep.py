@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 import pynvml  # type: ignore[import-untyped]
 
+from hami_py._native import clock_ns
 from hami_py.errors import HamiError
 from hami_py.gpu.nvml import session
 
@@ -164,7 +165,7 @@ class Sweeper:
             pynvml.NVMLError: NVML failed on a card that is not lost.
             Exception: from ``publish``.
         """
-        started_at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        started_at = clock_ns()
         listed, lost = listed_processes()
         if lost != self._lost:
             _log.warning("lost cards, which sweeps leave out: %s", sorted(lost) or "none")
@@ -240,7 +241,7 @@ def match(
 
 
 def encode(started_at: int, rows: Iterable[Row]) -> bytes:
-    """The contents of the file. ``started_at`` is in ns of ``CLOCK_MONOTONIC``."""
+    """The contents of the file. ``started_at`` is a time of ``clock_ns``."""
     listed = [
         {
             "pid": row.pid,

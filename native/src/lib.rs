@@ -53,6 +53,12 @@ pub fn coordinate(
         .map_err(|error| errors::os(&runtime, &error))
 }
 
+/// Nanoseconds of the clock of the times in the files, which all processes of a machine share.
+#[pyfunction]
+pub fn clock_ns() -> u64 {
+    hami_limits::clock::monotonic_ns()
+}
+
 /// The Rust core: quantities, the files of a slice, the coordinator, and the cluster allocator.
 #[pymodule]
 mod _native {
@@ -65,11 +71,11 @@ mod _native {
     #[pymodule_export]
     use crate::allocator::Allocator;
     #[pymodule_export]
-    use crate::coordinate;
-    #[pymodule_export]
     use crate::pages::{GrantsPage, LimitRow, LimitsPage, same_card};
     #[pymodule_export]
     use crate::values::{HamiLimit, HamiVariables, format_memory, parse_memory, parse_share};
+    #[pymodule_export]
+    use crate::{clock_ns, coordinate};
 
     /// The most cards that a slice can have: the rows of its limits page.
     #[pymodule_export]

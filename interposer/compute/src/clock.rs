@@ -2,13 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// CLOCK_MONOTONIC in nanoseconds.
-pub(crate) fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a local variable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
+use hami_limits::clock;
+pub(crate) use hami_limits::clock::monotonic_ns as now;
 
 /// A counter to wait for: a futex word that is incremented when there is something to look at.
 pub(crate) struct Wake {
@@ -40,10 +35,7 @@ impl Wake {
 
     /// Returns when the counter is no longer `seen`, or at `instant`, or sooner.
     pub(crate) fn wait_until(&self, seen: u32, instant: u64) {
-        let until = libc::timespec {
-            tv_sec: (instant / 1_000_000_000) as libc::time_t,
-            tv_nsec: (instant % 1_000_000_000) as libc::c_long,
-        };
+        let until = clock::timespec(instant);
         let wait = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
         let (no_second, any) = (0_usize, u32::MAX);
         self.waiting.fetch_add(1, Ordering::SeqCst);

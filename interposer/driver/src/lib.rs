@@ -7,7 +7,7 @@
 //! | [`symbols`] | the driver's address of each function |
 //! | [`callers`] | whether a hooked function is called by the driver itself |
 //! | [`context`] | the current context of a thread |
-//! | [`objects`], [`elf`] | the libraries that are loaded; their names and functions |
+//! | [`objects`] | the libraries that are loaded; their names and functions |
 //! | [`libdl`] | the C library's own `dlsym` and what else a lookup needs |
 //! | [`guard`] | keeps panics and thread cancellation inside the library |
 //! | [`process`] | whether this process is a fork that inherited the driver's state |
@@ -19,7 +19,6 @@
 
 pub mod callers;
 pub mod context;
-pub mod elf;
 pub mod guard;
 pub mod libdl;
 pub mod location;

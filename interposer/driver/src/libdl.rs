@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::elf::Dynamic;
+use hami_limits::elf::Dynamic;
 
 /// The address of `dlsym`; 0 until it is first needed. Our own `dlsym` reads it from assembly.
 pub static DLSYM: AtomicUsize = AtomicUsize::new(0);

@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::elf::Dynamic;
 use crate::libdl;
+use hami_limits::elf::Dynamic;
 
 /// Whether an address is in an object with this SONAME.
 pub fn is_in(address: usize, soname: &CStr) -> bool {

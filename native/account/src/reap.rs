@@ -29,6 +29,7 @@ use crate::layout::{CARDS, FREE, KEPT_NEWLY, Record, SHARED, SLOTS, Slot, TAKEN,
 use crate::member::Member;
 use crate::slot_lock::{Probe, SlotLock};
 use crate::steps::{Step, at};
+use hami_limits::clock::monotonic_ns;
 use hami_limits::futex::pause;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -356,10 +357,7 @@ pub(crate) fn is_awaited(noticed: u64, now: u64) -> bool {
     noticed != 0 && (noticed > now || now - noticed < AWAITED_MS)
 }
 
-/// Milliseconds since boot, including suspended time: the same for all processes and namespaces.
+/// Milliseconds since boot.
 pub(crate) fn boot_ms() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for the call, which cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    monotonic_ns() / 1_000_000
 }

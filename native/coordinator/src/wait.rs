@@ -1,5 +1,7 @@
 //! Waiting for any of many wake-up words, with a deadline; and the clock of the coordinator.
 
+pub(crate) use hami_limits::clock::monotonic_ns as now;
+use hami_limits::clock::timespec;
 use std::io;
 use std::sync::atomic::AtomicU32;
 
@@ -27,20 +29,11 @@ pub(crate) struct WakeWord<'a> {
     pub seen: u32,
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-pub(crate) fn now() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
-}
-
 /// Nanoseconds of processor time that this thread has used.
 pub(crate) fn cpu_time() -> u64 {
-    read(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-fn read(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is valid for the call, which cannot fail for these clocks.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    // SAFETY: `now` is valid for the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -105,12 +98,5 @@ impl Waiting {
             )
         };
         if woken < 0 { io::Error::last_os_error().raw_os_error() } else { None }
-    }
-}
-
-fn timespec(instant: u64) -> libc::timespec {
-    libc::timespec {
-        tv_sec: (instant / 1_000_000_000) as libc::time_t,
-        tv_nsec: (instant % 1_000_000_000) as i64,
     }
 }

@@ -29,6 +29,7 @@
 //! prints nothing: it is linked into the preload library, which runs inside other programs.
 
 pub mod clock;
+pub mod elf;
 pub mod file;
 pub mod format;
 pub mod futex;

@@ -9,7 +9,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use vgpu_driver::elf::is;
+use hami_limits::elf::is;
 use vgpu_driver::guard::contain;
 use vgpu_driver::symbols::{self, Library};
 use vgpu_driver::{callers, libdl, objects};

@@ -1,7 +1,7 @@
 //! Reading the clock, and sleeping.
 
 use crate::member::{self, EPOCH, Member};
-use crate::raw;
+use crate::raw::{self, Real};
 use crate::table::NEVER;
 use libc::{c_int, c_uint, clockid_t, timespec};
 use std::time::Duration;
@@ -66,6 +66,21 @@ pub unsafe fn get(id: clockid_t, time: *mut timespec) -> libc::c_long {
             raw::call(libc::SYS_clock_gettime, [id as usize, time as usize, 0, 0, 0, 0])
         }),
     }
+}
+
+/// This project's libraries read the clock by the vDSO, past the C library. Without a vDSO they make
+/// the system call by `syscall`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+unsafe extern "C" fn getauxval(kind: libc::c_ulong) -> libc::c_ulong {
+    static REAL: Real = Real::new(c"getauxval");
+    if kind == libc::AT_SYSINFO_EHDR {
+        return 0;
+    }
+    // SAFETY: the type of the C library's function.
+    let real: unsafe extern "C" fn(libc::c_ulong) -> libc::c_ulong =
+        unsafe { std::mem::transmute(REAL.address()) };
+    // SAFETY: the program's own call.
+    unsafe { real(kind) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

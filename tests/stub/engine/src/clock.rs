@@ -2,6 +2,7 @@
 //!
 //! It is an interface because exact tests need a virtual clock.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Nanoseconds, and waiting for them.
@@ -12,22 +13,33 @@ pub trait Clock: Send + Sync {
     fn sleep_until(&self, instant: u64);
 }
 
-/// The system's monotonic clock.
+/// The machine's monotonic clock: the server and its clients may be in different time namespaces.
 #[derive(Debug, Default)]
 pub struct RealClock;
+
+/// How far the clock of this process's time namespace is ahead, in nanoseconds.
+fn ahead() -> i64 {
+    static AHEAD: OnceLock<i64> = OnceLock::new();
+    *AHEAD.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let mut words = text.split_whitespace().skip(1).map_while(|word| word.parse::<i64>().ok());
+        words.next().unwrap_or(0) * 1_000_000_000 + words.next().unwrap_or(0)
+    })
+}
 
 impl Clock for RealClock {
     fn now(&self) -> u64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `time` is a valid place for the answer.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        (time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64).wrapping_add_signed(-ahead())
     }
 
     fn sleep_until(&self, instant: u64) {
+        let own = instant.wrapping_add_signed(ahead());
         let until = libc::timespec {
-            tv_sec: (instant / 1_000_000_000) as libc::time_t,
-            tv_nsec: (instant % 1_000_000_000) as libc::c_long,
+            tv_sec: (own / 1_000_000_000) as libc::time_t,
+            tv_nsec: (own % 1_000_000_000) as libc::c_long,
         };
         while self.now() < instant {
             // SAFETY: `until` is a valid instant; a signal may end the sleep early.

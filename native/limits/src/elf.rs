@@ -1,7 +1,7 @@
 //! The dynamic section of a loaded object: its name and its functions.
 //!
-//! This code runs while the program looks up a symbol. So nothing here calls a function of the C
-//! library; see [`crate::libdl`].
+//! The preload library runs this code while the program looks up a symbol. So nothing here calls a
+//! function of the C library.
 
 use std::ffi::c_char;
 
@@ -13,6 +13,7 @@ const DT_SONAME: u64 = 14;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 
 /// The dynamic section of a loaded object. The object stays loaded while this is used.
+#[derive(Debug)]
 pub struct Dynamic {
     base: usize,
     entries: *const [u64; 2],
@@ -57,7 +58,7 @@ impl Dynamic {
         unsafe { is(c_string(strings + name), soname) }
     }
 
-    /// The address of a function that the object defines, found by DT_GNU_HASH.
+    /// The address of a function that the object defines, found by `DT_GNU_HASH`.
     pub fn function(&self, name: &[u8]) -> Option<usize> {
         let strings = self.address(DT_STRTAB)?;
         let symbols = self.address(DT_SYMTAB)? as *const libc::Elf64_Sym;
