@@ -8,6 +8,7 @@ of megabytes on the card and lives as long as its process. By default the symbol
 import re
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from cffi import FFI
 
@@ -103,6 +104,12 @@ class Driver:
         total = self._ffi.new("size_t *")
         self._call("cuDeviceTotalMem_v2", total, self._device(ordinal))
         return int(total[0])
+
+    def uuid(self, ordinal: int) -> str:
+        """The card's UUID as NVML writes it; of a MIG slice CUDA has no name that NVML knows."""
+        found: Any = self._ffi.new("unsigned char[16]")
+        self._call("cuDeviceGetUuid_v2", found, self._device(ordinal))
+        return f"GPU-{UUID(bytes=bytes(found))}"
 
     def free(self) -> int:
         """The free memory of the current card that the driver reports, in bytes."""

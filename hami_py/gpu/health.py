@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import HamiError
-from hami_py.gpu.nvml import is_partitioned, mig_slices, session
+from hami_py.gpu.nvml import is_partitioned, mig_slices, reported_total, session
 
 ALL = "*"
 """Stands for all cards in ``Health.unhealthy``."""
@@ -258,7 +258,7 @@ class _Card:
     def problem(self) -> str | None:
         """NVML's error for this card; None if the card answers."""
         try:
-            pynvml.nvmlDeviceGetMemoryInfo(self._handle)
+            reported_total(self._handle)
         except pynvml.NVMLError as error:
             return str(error)
         return None

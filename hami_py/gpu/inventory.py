@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import pynvml  # type: ignore[import-untyped]
 
+from hami_py.errors import DriverError
 from hami_py.gpu.driver_memory import driver_memory
-from hami_py.gpu.nvml import handles_of, session
+from hami_py.gpu.nvml import cuda_total, handles_of, reported_total, session
 from hami_py.model.cards import DriverMemory
 from hami_py.model.pods.wire import Card
 
@@ -99,15 +100,15 @@ def _find() -> tuple[list[_Found], dict[int, str]]:
     """The cards that answer, and by index the errors of the GPUs that do not.
 
     Raises:
-        pynvml.NVMLError: there are GPUs, and none answers.
+        pynvml.NVMLError, DriverError: there are GPUs, and none answers.
     """
     found: list[_Found] = []
-    failed: dict[int, pynvml.NVMLError] = {}
+    failed: dict[int, pynvml.NVMLError | DriverError] = {}
     for gpu in range(pynvml.nvmlDeviceGetCount()):
         try:
             for handle in handles_of(gpu):
                 found.append(_read(handle, len(found) + len(failed)))
-        except pynvml.NVMLError as error:
+        except (pynvml.NVMLError, DriverError) as error:
             _log.warning("card %d is left out, because it does not answer: %s", gpu, error)
             failed[gpu] = error
     if failed and not found:
@@ -118,7 +119,7 @@ def _find() -> tuple[list[_Found], dict[int, str]]:
 def _read(handle: object, index: int) -> _Found:
     uuid = str(pynvml.nvmlDeviceGetUUID(handle))
     model = str(pynvml.nvmlDeviceGetName(handle))
-    return _Found(handle, index, uuid, model, int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
+    return _Found(handle, index, uuid, model, reported_total(handle) or cuda_total(uuid))
 
 
 def _numa(handle: object) -> int | None:

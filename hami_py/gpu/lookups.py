@@ -103,6 +103,8 @@ def _nvml(uuid: str) -> Report:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         report.total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         pynvml.nvmlShutdown()
+    except pynvml.NVMLError_NotSupported:
+        report.missing = "it does not report the memory of this card"
     except pynvml.NVMLError as error:
         report.failed = str(error)
     return report

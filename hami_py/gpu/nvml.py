@@ -1,14 +1,23 @@
 """Listing cards through NVML, NVIDIA's management library.
 
 This module creates no CUDA context, so listing a card costs no memory on it.
+
+NVML does not report the memory of a GPU that uses the host's memory (GB10, Jetson). Such a card has
+the total that CUDA reports, in a process of its own. How much of it is in use stays unknown.
 """
 
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]
 
+from hami_py import config
 from hami_py._native import same_card
 from hami_py.errors import DriverError, HamiError, NoDevice, NoDriver
 from hami_py.gpu.driver_memory import driver_memory
@@ -16,8 +25,11 @@ from hami_py.model import Card
 
 _log = logging.getLogger(__name__)
 
-_silent: dict[int, str] = {}
-"""NVML's error for each GPU that does not answer, by index, so that only changes are logged."""
+_CUDA_DEADLINE_S = 60.0
+"""Seconds for CUDA's totals. On a machine with many cards the driver can take tens of them."""
+
+_silent: dict[int | str, str] = {}
+"""Why each card is left out, by index or UUID, so that only changes are logged."""
 
 
 def cards() -> list[Card]:
@@ -30,6 +42,24 @@ def cards() -> list[Card]:
         NoDevice: there is no card.
         DriverError: no GPU answers.
     """
+    found: list[Card] = []
+    failed: list[DriverError] = []
+    for card in _listed():
+        try:
+            total = card.memory_total or cuda_total(card.uuid)
+        except DriverError as error:
+            _log_change(card.uuid, error.why)
+            failed.append(error)
+        else:
+            _log_change(card.uuid, None)
+            found.append(replace(card, memory_total=total))
+    if not found:
+        raise failed[0]
+    return found
+
+
+def _listed() -> list[Card]:
+    """The cards; those whose memory NVML does not report have none."""
     with session():
         found: list[Card] = []
         driver = str(pynvml.nvmlSystemGetDriverVersion())
@@ -58,10 +88,60 @@ def cards() -> list[Card]:
 
 
 def _card(handle: object, index: int, driver: str) -> Card:
-    total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    total = reported_total(handle) or 0
     name = str(pynvml.nvmlDeviceGetName(handle))
     uuid = pynvml.nvmlDeviceGetUUID(handle)
     return Card(index, uuid, name, total, driver_memory(name, driver))
+
+
+def reported_total(handle: object) -> int | None:
+    """The card's memory in bytes; None = NVML does not report it.
+
+    Raises:
+        pynvml.NVMLError: the card does not answer.
+    """
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except pynvml.NVMLError_NotSupported:
+        return None
+
+
+def cuda_total(uuid: str) -> int:
+    """The card's memory in bytes that CUDA reports to a program.
+
+    Raises:
+        DriverError: CUDA does not know the card, or does not answer.
+    """
+    if uuid not in _cuda_totals:
+        _cuda_totals.update(_read_cuda_totals())
+    if uuid not in _cuda_totals:
+        fix = "check `nvidia-smi` and `hami doctor`; CUDA needs the compute driver capability"
+        why = "NVML does not report its memory, and CUDA does not show it"
+        raise DriverError(f"card {uuid}", why, fix)
+    return _cuda_totals[uuid]
+
+
+_cuda_totals: dict[str, int] = {}
+"""By UUID. A total does not change, and reading it takes the time of a CUDA program's start."""
+
+
+def _read_cuda_totals() -> dict[str, int]:
+    """The totals of all cards by UUID; none if CUDA does not work."""
+    environment = config.read().environment
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [sys.executable, "-m", "hami_py.gpu.probe", "totals"],
+            env={k: v for k, v in environment.items() if k != config.VISIBLE_DEVICES},
+            # `-m` looks there first, not where a user is.
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CUDA_DEADLINE_S,
+            check=False,
+        )
+        totals: dict[str, int] = json.loads(done.stdout)["totals"]
+        return totals
+    return {}
 
 
 def memory_free(uuids: list[str]) -> dict[str, int]:
@@ -111,16 +191,16 @@ def handles() -> Iterator[object]:
         raise failed[0]
 
 
-def _log_change(index: int, why: str | None) -> None:
-    """Log whether a GPU answers (``why`` is None), unless it is as it was."""
-    if _silent.get(index) == why:
+def _log_change(card: int | str, why: str | None) -> None:
+    """Log whether a card answers (``why`` is None), unless it is as it was."""
+    if _silent.get(card) == why:
         return
     if why is None:
-        _silent.pop(index, None)
-        _log.warning("card %d answers again", index)
+        _silent.pop(card, None)
+        _log.warning("card %s answers again", card)
     else:
-        _silent[index] = why
-        _log.warning("card %d is left out, because it does not answer: %s", index, why)
+        _silent[card] = why
+        _log.warning("card %s is left out, because it does not answer: %s", card, why)
 
 
 def handles_of(index: int) -> Iterator[object]:

@@ -1,6 +1,7 @@
-"""A CUDA program for the doctor: what a program sees, and at how much memory it is stopped.
+"""A CUDA program: what a program sees, and at how much memory it is stopped.
 
     python -m hami_py.gpu.probe             # initialise the driver and read its version
+    python -m hami_py.gpu.probe totals      # also the memory of each card
     python -m hami_py.gpu.probe allocate    # also allocate all available memory on card 0
 
 It writes one JSON object to standard output; ``failed`` names the call that failed, if any.
@@ -8,7 +9,7 @@ It writes one JSON object to standard output; ``failed`` names the call that fai
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from hami_py.errors import HamiError
 from hami_py.gpu.driver import PAGE, Driver
@@ -21,6 +22,7 @@ class Report:
     Attributes:
         version: the CUDA version that the driver supports; 13050 is 13.5.
         count: number of visible cards.
+        totals: the reported memory of each card in bytes, by UUID.
         total: the reported memory of card 0 in bytes.
         free: its reported free memory in bytes, after the context was created.
         allocated: bytes that could be allocated.
@@ -31,6 +33,7 @@ class Report:
 
     version: int = 0
     count: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
     total: int = 0
     free: int = 0
     allocated: int = 0
@@ -39,14 +42,16 @@ class Report:
     fix: str | None = None
 
 
-def probe(*, allocate: bool) -> Report:
-    """Probe the driver in this process, and optionally allocate."""
+def probe(what: str = "") -> Report:
+    """Probe the driver in this process; ``what``: ``totals``, ``allocate`` or nothing more."""
     report = Report()
     try:
         driver = Driver()
         report.version = driver.version()
         report.count = driver.count()
-        if allocate:
+        if what == "totals":
+            report.totals = {driver.uuid(i): driver.total(i) for i in range(report.count)}
+        if what == "allocate":
             driver.use(0)
             report.total = driver.total(0)
             report.free = driver.free()
@@ -70,4 +75,4 @@ def _fill(driver: Driver, report: Report) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(probe(allocate=sys.argv[1:] == ["allocate"]))))
+    print(json.dumps(asdict(probe(*sys.argv[1:2]))))

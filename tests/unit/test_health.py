@@ -71,7 +71,7 @@ def sessions_of_all_cards(server: StubServer) -> int:
 def test_a_lost_card_is_unhealthy_until_it_is_back(
     stub_server: Callable[..., StubServer], watch: Watch
 ) -> None:
-    server = stub_server("a100,t4,a100-mig-1g")
+    server = stub_server("a100,t4,a100-mig-1g,gb10")
     watched = watch(server, quiet=0)
     seen_by_nvml(server)
     for card, uuid in enumerate(server.uuids()):

@@ -128,9 +128,12 @@ def _cards(settings: Settings) -> str:
     """The cards; what a context takes of them is measured here, once for this machine."""
     # A slice around this process would limit the process that measures.
     measures = settings.context_memory is None and not slices.own_slices(settings)
+    found = slices.as_measured(_shown(settings), settings, measures=measures)
+    reported = gpu.memory_free([card.uuid for card in found])
     return "; ".join(
         f"{card.index}: {card.name}, {format_memory(card.memory_total)}, {_contexts(card)}"
-        for card in slices.as_measured(_shown(settings), settings, measures=measures)
+        + ("" if card.uuid in reported else ", NVML does not report the memory in use")
+        for card in found
     )
 
 

@@ -46,7 +46,8 @@ def _slice(card: Card, settings: Settings) -> Iterator[tuple[int, dict[str, str]
 
     The driver itself would allocate more than the limit, so a refusal is ours.
     """
-    free = gpu.memory_free([card.uuid]).get(card.uuid, 0)
+    # If NVML does not report what is in use, the program finds out.
+    free = gpu.memory_free([card.uuid]).get(card.uuid, card.memory_total)
     needed = -(-(card.driver_memory.context or 0) // PAGE) * PAGE + ROOM
     limit = min(max(card.memory_total // 4, needed), free // 2) // PAGE * PAGE
     if limit < needed:

@@ -26,7 +26,8 @@ built_in!(
     "h100",
     "h200",
     "h200-coarse",
-    "l40s"
+    "l40s",
+    "gb10"
 );
 
 /// Device attributes that all models share, by name.
@@ -88,6 +89,9 @@ pub struct Profile {
     /// their defaults.
     #[serde(default)]
     pub limits_take_memory: bool,
+    /// Whether NVML reports the card's memory. It does not for a GPU that uses the host's memory.
+    #[serde(default = "yes")]
+    pub nvml_memory: bool,
     /// The device attributes, by name, that differ from the common ones.
     #[serde(default)]
     pub attributes: BTreeMap<String, i32>,
@@ -100,6 +104,10 @@ fn default_driver_version() -> String {
 /// `PCIe` 4.0 with 16 lanes, less the overhead of its protocol.
 fn default_copy_gb_per_s() -> u64 {
     25
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Small, so that graphs can fill a limit exactly.

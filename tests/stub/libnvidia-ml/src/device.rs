@@ -225,11 +225,14 @@ pub fn max_mig_count(device: nvmlDevice_t, count: Out<u32>) -> Answer {
     count.put(0)
 }
 
-/// Total, reserved and used bytes of a card.
+/// Total, reserved and used bytes of a card that has memory of its own.
 fn memory_of(device: nvmlDevice_t) -> Answer<(u64, u64, u64)> {
     let (watch, card) = find(device)?;
     let used = watch.used(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
     let profile = &watch.cards()[card].profile;
+    if !profile.nvml_memory {
+        return Err(NVML_ERROR_NOT_SUPPORTED);
+    }
     Ok((profile.memory, profile.reserved, used))
 }
 

@@ -67,6 +67,23 @@ fn a_process_has_what_the_driver_takes_for_it() {
 }
 
 #[test]
+fn the_memory_of_a_card_that_uses_the_hosts_is_not_reported_but_its_processes_are() {
+    let path = socket("unified");
+    alone(&[("STUB_GPU_SOCKET", &path)], || {
+        let server = Here::with_cards("a100,gb10");
+        let client = server.client();
+        client.charge(1, Kind::Requested, 3 * MIB).expect("room");
+        // SAFETY: structures of numbers.
+        let (mut old, mut new): (nvmlMemory_t, nvmlMemory_v2_t) = unsafe { (zeroed(), zeroed()) };
+        new.version = version_of::<nvmlMemory_v2_t>(2);
+        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device(0), &raw mut old));
+        returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMemoryInfo(device(1), &raw mut old));
+        returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
+        assert_eq!(processes_of(1)[0].usedGpuMemory, 3 * MIB);
+    });
+}
+
+#[test]
 fn details_are_listed_by_mode_and_version() {
     let path = socket("details");
     alone(&[("STUB_GPU_SOCKET", &path)], || {
