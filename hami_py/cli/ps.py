@@ -13,10 +13,9 @@ from hami_py import config
 from hami_py.cli.ps_table import UsageRate, lines
 from hami_py.cli.summary import table
 from hami_py.config import Settings
-from hami_py.errors import HamiError
 from hami_py.model import SliceInfo
-from hami_py.slices import cards, list_slices
 from hami_py.slices import ended as ended_slices
+from hami_py.slices import list_slices
 
 Show = Callable[[Sequence[SliceInfo]], None]
 
@@ -87,8 +86,4 @@ def _show_ended(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
-    indices: dict[str, int] = {}
-    # Without a driver the cards have no index; everything else is available.
-    with suppress(HamiError):
-        indices = {card.uuid: card.index for card in cards(settings)}
-    click.echo("\n".join(table(found, indices)))
+    click.echo("\n".join(table(found)))

@@ -10,14 +10,13 @@ from hami_py import config
 from hami_py.cli.options import limit_options
 from hami_py.cli.output import report
 from hami_py.cli.summary import line
-from hami_py.config import SUMMARY, Settings
+from hami_py.config import SUMMARY
 from hami_py.errors import CannotRun, HamiError, InvalidValue, NotLimited
 from hami_py.model import check_name, parse_options
 from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
     Notifications,
-    cards,
     end_like,
     joined,
     prepared,
@@ -27,7 +26,6 @@ from hami_py.slices import (
     summary_of,
     with_own_pid,
 )
-from hami_py.slices.measuring import Measuring
 
 OUR_FAILURE = 125
 """Exit code for our own failures, as in ``timeout`` and ``docker run``."""
@@ -131,6 +129,9 @@ def run(
                 report(note)
             supervisor = CoordinatorSupervisor(settings, slice_.directory)
             watcher = BypassWatcher(slice_.directory, slice_.library)
+            # Imported here, because it imports NVML's bindings (see hami_py.gpu).
+            from hami_py.slices.measuring import Measuring  # noqa: PLC0415
+
             measuring = Measuring(settings, slice_.directory)
 
             def check(program: int) -> float:
@@ -149,7 +150,7 @@ def run(
                 supervisor.close()
                 measuring.stop()
                 if summary:
-                    _report_summary(settings, slice_.directory)
+                    _report_summary(slice_.directory)
     except CannotRun as error:
         report(error)
         sys.exit(error.status)
@@ -191,13 +192,12 @@ def _is_set(value: str | None) -> bool:
     raise InvalidValue(SUMMARY, value or "", "write 1 or 0")
 
 
-def _report_summary(settings: Settings, directory: Path) -> None:
+def _report_summary(directory: Path) -> None:
     """Report what the slice has used; a failure is reported, and nothing else."""
     record = read_record(directory)
     try:
-        indices = {card.uuid: card.index for card in cards(settings)}
         if record is not None:
-            report(line(summary_of(directory, record), indices))
+            report(line(summary_of(directory, record)))
     except HamiError as error:
         report(error)
 

@@ -1,6 +1,6 @@
 """Prints the use of slices: a line for one slice, and a table of ended ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hami_py._native import format_memory
 from hami_py.cli.output import align, approximate, duration, legible_command
@@ -12,23 +12,20 @@ HEADS = (
     *("GPU TIME", "SHARE", "COMMAND"),
 )
 
-Indices = Mapping[str, int]
-"""The index of each card in ``hami devices``, by UUID."""
 
-
-def line(summary: Summary, indices: Indices) -> str:
+def line(summary: Summary) -> str:
     """One line about all cards that the slice has used."""
-    parts = [_part(summary, card, indices) for card in summary.cards if _is_used(card)]
+    parts = [_part(summary, card) for card in summary.cards if _is_used(card)]
     return "; ".join(parts) or "no GPU memory or time was used"
 
 
-def table(summaries: Sequence[Summary], indices: Indices) -> Iterator[str]:
+def table(summaries: Sequence[Summary]) -> Iterator[str]:
     """The column heads, then one line per card of each slice that has used it."""
-    rows = [cells for summary in summaries for cells in _rows(summary, indices)]
+    rows = [cells for summary in summaries for cells in _rows(summary)]
     yield from align([HEADS, *rows])
 
 
-def _part(summary: Summary, card: CardSummary, indices: Indices) -> str:
+def _part(summary: Summary, card: CardSummary) -> str:
     limit = "" if card.memory_limit is None else f" of {format_memory(card.memory_limit)}"
     parts = [f"peak {approximate(card.memory_peak)}{limit}", f"{card.refusals} refused"]
     if card.share is not None or card.engine_time or card.throttled:
@@ -37,10 +34,10 @@ def _part(summary: Summary, card: CardSummary, indices: Indices) -> str:
             f"throttled {_time(card.throttled)}",
             f"used {_used(summary, card)}{share} of the time",
         ]
-    return f"card {_name(card, indices)}: {', '.join(parts)}"
+    return f"card {_name(card)}: {', '.join(parts)}"
 
 
-def _rows(summary: Summary, indices: Indices) -> Iterator[tuple[str, ...]]:
+def _rows(summary: Summary) -> Iterator[tuple[str, ...]]:
     cards = [card for card in summary.cards if _is_used(card)]
     about = (summary.name or "-", summary.id[:SHOWN_ID], _clock(summary), _time(summary.seconds))
     command = legible_command(summary.command)
@@ -48,7 +45,7 @@ def _rows(summary: Summary, indices: Indices) -> Iterator[tuple[str, ...]]:
         yield (*about, *("-",) * 7, command)
     for number, card in enumerate(cards):
         of_card = (
-            _name(card, indices),
+            _name(card),
             approximate(card.memory_peak),
             "-" if card.memory_limit is None else format_memory(card.memory_limit),
             str(card.refusals),
@@ -63,9 +60,8 @@ def _is_used(card: CardSummary) -> bool:
     return bool(card.memory_peak or card.refusals or card.engine_time or card.throttled)
 
 
-def _name(card: CardSummary, indices: Indices) -> str:
-    index = indices.get(card.uuid)
-    return card.uuid[:SHOWN_ID] if index is None else str(index)
+def _name(card: CardSummary) -> str:
+    return card.uuid[:SHOWN_ID] if card.index is None else str(card.index)
 
 
 def _used(summary: Summary, card: CardSummary) -> str:

@@ -4,16 +4,21 @@ This module creates no CUDA context, so listing a card costs no memory on it.
 
 NVML does not report the memory of a GPU that uses the host's memory (GB10, Jetson). Such a card has
 the total that CUDA reports, in a process of its own. How much of it is in use stays unknown.
+
+NVML can hang, for example while a card fails, and Python handles a signal only after a call of it
+has returned. So what people wait for runs in a thread (``patiently``).
 """
 
 import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pynvml  # type: ignore[import-untyped]
 
@@ -24,6 +29,11 @@ from hami_py.gpu.driver_memory import driver_memory
 from hami_py.model import Card
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+QUIET_S = 2.0
+"""Seconds for which NVML may take without a message."""
 
 _CUDA_DEADLINE_S = 60.0
 """Seconds for CUDA's totals. On a machine with many cards the driver can take tens of them."""
@@ -44,7 +54,7 @@ def cards() -> list[Card]:
     """
     found: list[Card] = []
     failed: list[DriverError] = []
-    for card in _listed():
+    for card in patiently(_listed):
         try:
             total = card.memory_total or cuda_total(card.uuid)
         except DriverError as error:
@@ -146,6 +156,10 @@ def _read_cuda_totals() -> dict[str, int]:
 
 def memory_free(uuids: list[str]) -> dict[str, int]:
     """Free bytes by UUID; cards that NVML cannot read are left out."""
+    return patiently(lambda: _memory_free(uuids))
+
+
+def _memory_free(uuids: list[str]) -> dict[str, int]:
     free: dict[str, int] = {}
     try:
         with session():
@@ -166,8 +180,39 @@ def driver_version() -> str:
     Raises:
         NoDriver: there is no driver, or it does not respond.
     """
-    with session():
-        return str(pynvml.nvmlSystemGetDriverVersion())
+
+    def read() -> str:
+        with session():
+            return str(pynvml.nvmlSystemGetDriverVersion())
+
+    return patiently(read)
+
+
+def patiently(read: Callable[[], _T]) -> _T:
+    """Call it in a thread. A message names NVML if it does not answer, and Ctrl-C works meanwhile.
+
+    Raises:
+        Exception: from ``read``.
+    """
+    results: list[_T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(read())
+        except BaseException as error:
+            errors.append(error)
+
+    # A daemon: the process can exit although NVML hangs.
+    thread = threading.Thread(target=run, name="nvml", daemon=True)
+    thread.start()
+    thread.join(QUIET_S)
+    if thread.is_alive():
+        _log.warning("waiting for NVML, which has not answered for %.0f s", QUIET_S)
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def handles() -> Iterator[object]:

@@ -19,12 +19,14 @@ class Plan:
         devices: the chosen cards by UUID, in the order in which numbers count them; None = all.
         notes: messages for the user, one line each.
         driver_memory: what the driver takes beyond what programs request, by card.
+        indices: the index of each card, by card.
     """
 
     limits: tuple[CardLimit, ...]
     devices: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     driver_memory: Mapping[str, DriverMemory] = field(default_factory=dict)
+    indices: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(
@@ -69,7 +71,8 @@ def plan(
         for card in ours
     )
     devices = tuple(card.uuid for card in ours) if chosen else None
-    return Plan(rows, devices, notes, {card.uuid: card.driver_memory for card in ours})
+    driver_memory = {card.uuid: card.driver_memory for card in ours}
+    return Plan(rows, devices, notes, driver_memory, {card.uuid: card.index for card in ours})
 
 
 def too_low(

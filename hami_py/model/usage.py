@@ -151,7 +151,7 @@ class SliceCard:
 
     Attributes:
         uuid: the card.
-        index: its index in ``hami devices``; None if it is unknown now.
+        index: its index in ``hami devices`` when the slice was created; None = unknown.
         memory_limit: bytes; None = no limit.
         memory_used: bytes that the slice's processes hold together, with ``driver_memory``.
         refusals: number of refused requests, including those of ended processes.
@@ -227,6 +227,7 @@ class CardSummary:
         engine_time: seconds in which the card's compute engine ran kernels of the slice; measured
             only while launches are regulated.
         throttled: seconds of wall time in which launches had to wait, summed over processes.
+        index: its index in ``hami devices`` when the slice was created; None = unknown.
     """
 
     uuid: str
@@ -236,6 +237,7 @@ class CardSummary:
     share: int | None
     engine_time: float
     throttled: float
+    index: int | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hami_py.slices.beside import directories, keep, link_within, own_slices
 from hami_py.slices.current import cards, shown
 from hami_py.slices.hold import Hold, create_held
 from hami_py.slices.programs import Command, compose, require_library
-from hami_py.slices.record import new_record
+from hami_py.slices.record import new_record, read_record
 from hami_py.slices.registry import hold_named
 from hami_py.slices.runtime import usable
 
@@ -99,6 +99,8 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
     planned = plan_new(settings, request.limits, request.devices)
     if any(row.share is not None for row in planned.limits):
         coordinator.require_unmanaged(settings)
+    # In a slice whose cards were chosen, they are counted anew.
+    outermost = read_record(around[0]) if around else None
     record = new_record(
         request.command,
         name=request.name,
@@ -107,6 +109,7 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         around=around,
         devices=planned.devices,
         gang=request.gang,
+        indices=outermost.indices if outermost else planned.indices,
     )
     held = create_held(
         settings.runtime_directory, planned.limits, record, library, planned.driver_memory

@@ -7,8 +7,8 @@ limit depends on it. Its lock marks the processes that hold the slice (``hold``)
 import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Record:
         around: the slices around it, outermost first: its processes must be in those too.
         devices: the chosen cards by UUID, in the order in which numbers count them; None = all.
         gang: the name of its gang. The limits page has the gang itself.
+        indices: the index of each card in ``hami devices``, by UUID: NVML need not be asked again.
     """
 
     pid: int
@@ -49,6 +50,7 @@ class Record:
     around: tuple[str, ...] = ()
     devices: tuple[str, ...] | None = None
     gang: str | None = None
+    indices: Mapping[str, int] = field(default_factory=dict)
 
     def is_of(self, pid: int) -> bool:
         """Whether this process restarted itself in the slice that it had created."""
@@ -72,6 +74,7 @@ def new_record(
     around: Sequence[Path] = (),
     devices: tuple[str, ...] | None = None,
     gang: str | None = None,
+    indices: Mapping[str, int] | None = None,
 ) -> Record:
     """The record of a slice that this process creates now."""
     return Record(
@@ -86,6 +89,7 @@ def new_record(
         around=tuple(map(str, around)),
         devices=devices,
         gang=gang,
+        indices=indices or {},
     )
 
 
@@ -106,6 +110,7 @@ def read_record(directory: Path) -> Record | None:
             devices=None if found["devices"] is None else _texts(found, "devices"),
             # A slice of an older version may have been kept.
             gang=None if found.get("gang") is None else _checked(found, "gang", str),
+            indices=_indices(found.get("indices", {})),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -122,6 +127,10 @@ def _checked(found: Any, key: str, kind: type[Any]) -> Any:  # noqa: ANN401
     if type(value) is not kind:
         raise ValueError(key)
     return value
+
+
+def _indices(found: Any) -> dict[str, int]:  # noqa: ANN401
+    return {str(uuid): index for uuid, index in dict(found).items() if type(index) is int}
 
 
 def _texts(found: Any, key: str) -> tuple[str, ...]:  # noqa: ANN401

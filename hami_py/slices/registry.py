@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py import gpu
-from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
+from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse
 from hami_py.config import ACCOUNT, LIMITS, Settings
 from hami_py.errors import (
     DamagedFile,
-    HamiError,
     InvalidValue,
     SliceInUse,
     StateError,
@@ -82,13 +81,8 @@ def list_slices(settings: Settings) -> list[SliceInfo]:
         for directory in found:
             if not hold.is_abandoned(directory, environments):
                 entries.append(_entry(directory, environments))
-    try:
-        cards = gpu.cards()
-    except HamiError:
-        # Then the cards have no index; everything else is available.
-        cards = []
     entries.sort(key=lambda entry: entry.record.boot_time if entry.record else 0.0)
-    infos = (_info(entry, cards, settings.library) for entry in entries)
+    infos = (_info(entry, settings.library) for entry in entries)
     return [info for info in infos if info is not None]
 
 
@@ -239,7 +233,7 @@ def _entry(directory: Path, environments: Environments) -> _Entry:
     return _Entry(directory, record, held, in_use, hold.pids_in(directory, environments))
 
 
-def _info(entry: _Entry, cards: list[Card], library: Path) -> SliceInfo | None:
+def _info(entry: _Entry, library: Path) -> SliceInfo | None:
     """The slice's description; None if it was removed meanwhile."""
     layer, damage = None, None
     reclaim_dead(entry.directory)
@@ -262,7 +256,7 @@ def _info(entry: _Entry, cards: list[Card], library: Path) -> SliceInfo | None:
         keep=record.keep if record else False,
         created=record.created if record else None,
         command=record.command if record else (),
-        cards=_cards(layer, cards) if layer else (),
+        cards=_cards(layer, record) if layer else (),
         processes=_processes(layer, entry.inside, library),
         damage=damage,
         gang=record.gang if record else None,
@@ -279,11 +273,12 @@ def _state(entry: _Entry, damage: str | None) -> SliceState:
     return "ending"
 
 
-def _cards(layer: Layer, cards: list[Card]) -> tuple[SliceCard, ...]:
+def _cards(layer: Layer, record: Record | None) -> tuple[SliceCard, ...]:
+    indices = record.indices if record else {}
     return tuple(
         SliceCard(
             row.uuid,
-            next((card.index for card in cards if same_card(card.uuid, row.uuid)), None),
+            indices.get(row.uuid),
             row.memory,
             layer.used[i],
             layer.refusals[i],

@@ -42,6 +42,7 @@ def summary_of(directory: Path, record: Record) -> Summary:
             row.share,
             layer.times(i).engine_time,
             layer.times(i).throttled,
+            record.indices.get(row.uuid),
         )
         for i, row in enumerate(layer.rows)
     )

@@ -124,12 +124,32 @@ def test_without_a_driver_the_slices_are_listed_all_the_same(
     def no_driver() -> list[hami_py.Card]:
         raise hami_py.NoDriver("NVML", "no", "install it")
 
-    assert hami("run", "--keep", "--", "true").returncode == 0
+    assert hami("run", "--keep", "--device", "1", "--device", "0", "--", "true").returncode == 0
     from hami_py import gpu
 
     monkeypatch.setattr(gpu, "cards", no_driver)
     (slice_,) = list_slices(settings)
-    assert [card.index for card in slice_.cards] == [None, None]
+    assert [card.index for card in slice_.cards] == [1, 0]
+
+
+def test_the_index_of_a_card_is_the_machines_also_for_a_slice_in_a_slice(hami: Hami) -> None:
+    inner = [sys.executable, str(Path(machine.__file__)), "run", "--keep", "--device", "0"]
+    done = hami("run", "--name", "outer", "--device", "1", "--", *inner, "--", "true")
+    assert done.returncode == 0, done.stderr
+    (left,) = listed(hami)
+    assert [card["index"] for card in left["cards"]] == [1]
+
+
+def test_a_record_of_an_earlier_version_has_no_indices(
+    settings: Settings, hami: Hami, slices_of: Slices
+) -> None:
+    assert hami("run", "--keep", "--", "true").returncode == 0
+    (directory,) = slices_of()
+    record = json.loads((directory / "slice.json").read_text())
+    del record["indices"]
+    (directory / "slice.json").write_text(json.dumps(record))
+    (slice_,) = list_slices(settings)
+    assert (slice_.state, [card.index for card in slice_.cards]) == ("kept", [None, None])
 
 
 def test_slices_that_wait_for_removal_are_not_listed(

@@ -18,7 +18,7 @@ from support.slices import GIB, MIB
 from support.stub import StubServer
 from unit.machine import Hami, refused
 
-CARD = CardSummary("GPU-11111111", 4 * GIB, 3 * GIB, 2, 30, 28.1, 12.0)
+CARD = CardSummary("GPU-11111111", 4 * GIB, 3 * GIB, 2, 30, 28.1, 12.0, 3)
 
 
 def summary_with(*cards: CardSummary) -> Summary:
@@ -34,12 +34,12 @@ def ended_ids(hami: Hami) -> list[str]:
 
 def test_a_line_says_what_was_used_of_each_card() -> None:
     both = summary_with(CARD, CardSummary("GPU-22222222", None, MIB, 0, None, 0.0, 0.0))
-    assert line(both, {"GPU-11111111": 3}) == (
+    assert line(both) == (
         "card 3: peak 3GiB of 4GiB, 2 refused, throttled 12.0s, used 28.1% of 30% of the time;"
         " card GPU-22222222: peak 1MiB, 0 refused"
     )
     unused = CardSummary("GPU-3", 4 * GIB, 0, 0, 30, 0.0, 0.0)
-    assert line(summary_with(unused), {}) == "no GPU memory or time was used"
+    assert line(summary_with(unused)) == "no GPU memory or time was used"
 
 
 def test_a_run_ends_with_a_summary_where_it_is_wanted(hami: Hami) -> None:
