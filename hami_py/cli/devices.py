@@ -1,4 +1,4 @@
-"""``hami devices``: list the cards and their names."""
+"""``hami devices``: list the cards, and whose programs use them."""
 
 import json
 from dataclasses import asdict
@@ -7,17 +7,27 @@ import click
 
 from hami_py import config
 from hami_py._native import format_memory
-from hami_py.cli.output import align
-from hami_py.slices import cards
+from hami_py.cli.output import align, approximate, legible_command
+from hami_py.slices import card_users, cards
 
 
-@click.command(short_help="List the cards of this machine.")
+@click.command(short_help="List the cards of this machine, and whose programs use them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; memory in bytes.")
 def devices(as_json: bool) -> None:
-    """List the cards of this machine. Inside a slice: the cards of the slice."""
-    found = cards(config.read())
+    """List the cards of this machine, and all processes on them with their users.
+
+    Inside a slice: the cards and the processes of the slice.
+    """
+    found, users = cards(config.read()), card_users()
     if as_json:
-        click.echo(json.dumps([asdict(card) for card in found], indent=2))
+        listed = [
+            {
+                **asdict(card),
+                "processes": [asdict(user) for user in users if user.card == card.uuid],
+            }
+            for card in found
+        ]
+        click.echo(json.dumps(listed, indent=2))
         return
     lines = [("INDEX", "UUID", "MEMORY", "NAME")]
     lines += [
@@ -25,3 +35,19 @@ def devices(as_json: bool) -> None:
     ]
     for line in align(lines):
         click.echo(line)
+    processes = [
+        (
+            str(card.index),
+            str(user.pid),
+            user.user or "-",
+            "-" if user.memory is None else approximate(user.memory),
+            legible_command(user.command) or "-",
+        )
+        for card in found
+        for user in users
+        if user.card == card.uuid
+    ]
+    if processes:
+        click.echo()
+        for line in align([("INDEX", "PID", "USER", "MEMORY", "COMMAND"), *processes]):
+            click.echo(line)

@@ -8,9 +8,17 @@ import click
 
 from hami_py import config, gpu
 from hami_py.cli.kubernetes import top_node, top_pod
-from hami_py.cli.top_state import CardState, Row, rows_of, rows_of_own
+from hami_py.cli.top_state import (
+    CardState,
+    Reading,
+    Row,
+    process_rows,
+    rows_of,
+    rows_of_own,
+)
 from hami_py.config import Settings
-from hami_py.slices import cards, limits, list_slices, usage
+from hami_py.model import SliceInfo
+from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage
 
 __all__ = ["read_machine", "top"]
 
@@ -28,6 +36,8 @@ __all__ = ["read_machine", "top"]
 def top(context: click.Context, interval: float) -> None:
     """Watch the cards of this machine and your slices on them; in a container, its own slice.
 
+    It also shows all processes on the cards, and whose they are.
+
     Keys sort the slices: n by name, m by memory, g by GPU time, t by throttled time, r by refused
     allocations; q quits. If standard output is no terminal, one picture is printed as text.
 
@@ -37,8 +47,16 @@ def top(context: click.Context, interval: float) -> None:
         return
     settings = config.read()
 
-    def read() -> tuple[Sequence[CardState], Sequence[Row]]:
-        return read_machine(settings)
+    def read() -> Reading:
+        cards, rows, slices = read_machine(settings)
+        known = [state.card for state in cards]
+        indices = {card.uuid: card.index for card in known}
+        return Reading(
+            cards,
+            rows,
+            process_rows(card_users(), known, slices),
+            overbooked(settings, indices, of_all_users=True),
+        )
 
     # Imported here, because rich takes longer to import than the rest of `hami`.
     from hami_py.cli import top_view  # noqa: PLC0415
@@ -55,16 +73,19 @@ top.add_command(top_node)
 top.add_command(top_pod)
 
 
-def read_machine(settings: Settings) -> tuple[Sequence[CardState], Sequence[Row]]:
-    """The cards of this machine, and the user's slices on them."""
+def read_machine(
+    settings: Settings,
+) -> tuple[Sequence[CardState], Sequence[Row], Sequence[SliceInfo]]:
+    """The cards of this machine, and the user's slices on them: as rows, and as they are."""
     found = cards(settings)
     free = gpu.memory_free([card.uuid for card in found])
     states = [
         CardState(card, card.memory_total - free[card.uuid] if card.uuid in free else None)
         for card in found
     ]
+    slices = list_slices(settings)
     if limits(settings).source == "none":
-        return states, rows_of(list_slices(settings))
+        return states, rows_of(slices), slices
     # Slices that programs in here have created are below the own one.
     own = rows_of_own(usage(settings).cards, found)
-    return states, [*own, *rows_of(list_slices(settings))]
+    return states, [*own, *rows_of(slices)], slices

@@ -6,11 +6,22 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hami_py.cli.output import legible_command
+from hami_py.cli.output import approximate, legible_command
 from hami_py.model import Card, CardUsage, SliceInfo, regime
-from hami_py.slices import SHOWN_ID
+from hami_py.slices import SHOWN_ID, CardUser
 
-__all__ = ["ORDERS", "CardState", "Row", "Screen", "TopState", "rows_of", "rows_of_own"]
+__all__ = [
+    "ORDERS",
+    "CardState",
+    "ProcessRow",
+    "Reading",
+    "Row",
+    "Screen",
+    "TopState",
+    "process_rows",
+    "rows_of",
+    "rows_of_own",
+]
 
 _HISTORY = 60
 """Readings that are kept: a minute of one a second."""
@@ -57,6 +68,62 @@ class CardState:
 
     card: Card
     used: int | None
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """A process on a card, of any user.
+
+    Attributes:
+        pid: its PID on the host.
+        card: the card's index; ``None``: unknown.
+        user: who runs it; ``-``: unknown.
+        used: the memory that the driver holds for it; ``-``: unknown.
+        slice_: the slice that it is in; ``-``: in none of this user.
+        about: its command.
+    """
+
+    pid: int
+    card: int | None
+    user: str
+    used: str
+    slice_: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The cards, the slices, the processes and messages about them, at one moment."""
+
+    cards: Sequence[CardState]
+    rows: Sequence[Row]
+    processes: Sequence[ProcessRow] = ()
+    notes: Sequence[str] = ()
+
+
+def process_rows(
+    users: Sequence[CardUser], cards: Sequence[Card], slices: Sequence[SliceInfo]
+) -> list[ProcessRow]:
+    """The processes on the cards, those with the most memory first."""
+    indexes = {card.uuid: card.index for card in cards}
+    inside = {
+        process.pid: each.name or each.id[:SHOWN_ID]
+        for each in slices
+        for process in each.processes
+    }
+    return [
+        ProcessRow(
+            each.pid,
+            indexes.get(each.card),
+            each.user or "-",
+            "-" if each.memory is None else approximate(each.memory),
+            # Without a user, the numbers are not those of this machine.
+            inside.get(each.pid, "-") if each.user is not None else "-",
+            legible_command(each.command),
+        )
+        for each in users
+        if each.card in indexes
+    ]
 
 
 def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
@@ -121,11 +188,15 @@ class Screen:
         cards: each card, and the used part of its memory in the last minute.
         rows: each slice, and its part of the card's time in the last minute, oldest first.
         order: what the rows are sorted by.
+        processes: the processes on the cards.
+        notes: messages.
     """
 
     cards: Sequence[tuple[CardState, Sequence[float]]]
     rows: Sequence[tuple[Row, Sequence[float]]]
     order: str
+    processes: Sequence[ProcessRow] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass
@@ -138,8 +209,9 @@ class TopState:
     _engine: dict[tuple[str, str], float] = field(default_factory=dict)
     _at_s: float = 0.0
 
-    def take(self, cards: Sequence[CardState], rows: Sequence[Row], now_s: float) -> Screen:
+    def take(self, reading: Reading, now_s: float) -> Screen:
         """The picture after a reading; ``now_s`` is of any monotonic clock."""
+        cards, rows = reading.cards, reading.rows
         self._memory = {
             each.card.uuid: _with(self._memory.get(each.card.uuid), _part(each)) for each in cards
         }
@@ -154,9 +226,9 @@ class TopState:
             busy[row.key] = _with(self._busy.get(row.key), rate)
         self._busy, self._at_s = busy, now_s
         self._engine = {row.key: row.engine_s for row in rows}
-        return self.screen(cards, rows)
+        return self.screen(reading)
 
-    def screen(self, cards: Sequence[CardState], rows: Sequence[Row]) -> Screen:
+    def screen(self, reading: Reading) -> Screen:
         """The picture of a reading that was taken, in the order that is chosen now."""
         name, key = ORDERS[self.order]
 
@@ -164,11 +236,13 @@ class TopState:
             history = self._busy[row.key]
             return key(row, history[-1] if history else 0.0), row.name
 
-        ordered = sorted(rows, key=place)
+        ordered = sorted(reading.rows, key=place)
         return Screen(
-            [(each, self._memory[each.card.uuid]) for each in cards],
+            [(each, self._memory[each.card.uuid]) for each in reading.cards],
             [(row, self._busy[row.key]) for row in ordered],
             name,
+            reading.processes,
+            reading.notes,
         )
 
 

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from hami_py.cli.live import keys
 from hami_py.cli.output import approximate, duration
-from hami_py.cli.top_state import ORDERS, CardState, Row, Screen, TopState
+from hami_py.cli.top_state import ORDERS, CardState, Reading, Row, Screen, TopState
 
 __all__ = ["Drawing", "follow", "picture", "print_once"]
 
-Read = Callable[[], tuple[Sequence[CardState], Sequence[Row]]]
+Read = Callable[[], Reading]
 
 _BAR = 20
 _WIDE = 180
 _LEVELS, _ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 _NEARLY_FULL = 0.9
+_GAP = "  "
 
 _KEYS = "  ".join(f"{key} {name}" for key, (name, _) in ORDERS.items())
 
@@ -67,56 +68,139 @@ class Drawing:
         return Text("".join(levels[min(most, math.ceil(part * most))] for part in shown))
 
 
-def picture(screen: Screen, drawing: Drawing, *, keys: bool) -> RenderableType:
-    """All of it; ``keys``: with the line that explains them."""
-    cards = Table(box=None, padding=(0, 2, 0, 0))
-    for head in ("CARD", "MODEL", "USED", "MEMORY", "LAST MINUTE"):
-        cards.add_column(head, no_wrap=True)
-    for state, history in screen.cards:
-        used = "-" if state.used is None else approximate(state.used)
-        part = history[-1] if history else None
-        name, memory = str(state.card.index), approximate(state.card.memory_total)
-        cards.add_row(
-            name, state.card.name, f"{used}/{memory}", drawing.bar(part), drawing.line(history)
-        )
-    slices = Table(box=None, padding=(0, 2, 0, 0))
-    for head in (
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table, and what a narrow terminal does not show of them.
+
+    Attributes:
+        heads: their names; the first one is the name of what a row is about.
+        flexible: the column that becomes narrower first.
+        narrowest: so many characters of it are worth more than the columns of ``least_wanted``.
+        least_wanted: the columns that are left out after that, the first one first.
+    """
+
+    heads: Sequence[str]
+    flexible: str
+    narrowest: int
+    least_wanted: Sequence[str]
+
+
+_CARDS = Columns(
+    ("CARD", "MODEL", "USED", "MEMORY", "LAST MINUTE"), "MODEL", 32, ("LAST MINUTE", "MEMORY")
+)
+_SLICES = Columns(
+    (
         *("NAME", "CARD", "USED/LIMIT", "MEMORY", "SHARE", "GPU TIME", "LAST MINUTE"),
         *("THROTTLED", "REFUSED", "PROCESSES", "COMMAND"),
-    ):
-        slices.add_column(head, no_wrap=True, overflow="ellipsis")
-    for row, history in screen.rows:
-        slices.add_row(*_cells(row, history, drawing))
-    parts: list[RenderableType] = [cards, Text(), slices]
-    if not screen.rows:
-        parts.append(Text("no slices"))
-    if keys:
-        parts += [Text(), Text(f"sorted by {screen.order}; {_KEYS}  q quit", style="dim")]
-    return Group(*parts)
+    ),
+    "COMMAND",
+    12,
+    ("LAST MINUTE", "MEMORY", "THROTTLED", "REFUSED", "PROCESSES", "COMMAND", "GPU TIME"),
+)
+_PROCESSES = Columns(
+    ("PID", "CARD", "USER", "MEMORY", "SLICE", "COMMAND"), "COMMAND", 12, ("COMMAND", "SLICE")
+)
 
 
-def _cells(row: Row, history: Sequence[float], drawing: Drawing) -> Iterator[RenderableType]:
-    limit = "-" if row.limit is None else approximate(row.limit)
-    yield from (Text(row.name), "-" if row.card is None else str(row.card))
-    yield f"{approximate(row.used)}/{limit}"
-    yield drawing.bar(row.used / row.limit if row.limit else None)
-    yield row.regime
-    yield f"{100 * history[-1]:.0f}%" if history else "-"
+def picture(
+    screen: Screen, drawing: Drawing, *, keys: bool, width: int, height: int | None = None
+) -> RenderableType:
+    """All of it, or as much as a terminal of this size shows; ``keys``: with their meaning."""
+    cards = [list(_card_cells(state, history, drawing)) for state, history in screen.cards]
+    slices = [list(_cells(row, history, drawing)) for row, history in screen.rows]
+    top = [*_table(_CARDS, cards, width), Text(), *_table(_SLICES, slices, width)]
+    top += [] if slices else [Text("no slices")]
+    top += [Text(line, style="yellow") for note in screen.notes for line in wrap(note, width)]
+    processes = [
+        [Text(each) for each in (str(one.pid), _index(one.card), one.user, one.used, one.slice_)]
+        + [Text(one.about)]
+        for one in screen.processes
+    ]
+    below = [Text(), *_table(_PROCESSES, processes, width)] if processes else []
+    end = [Text(), Text(f"sorted by {screen.order}; {_KEYS}  q quit", style="dim")] if keys else []
+    if height is not None:
+        below = _cut(below, height - len(top) - len(end), 3)
+        top = _cut(top, height - len(end), 1)
+    together = Text("\n").join([*top, *below, *end])
+    together.no_wrap, together.overflow = True, "ellipsis"
+    return together
+
+
+def _cut(lines: list[Text], room: int, least: int) -> list[Text]:
+    """As many lines as there is room for; none if that is less than the least useful number."""
+    if len(lines) <= room:
+        return lines
+    kept = room - 1
+    return [*lines[:kept], Text(f"… {len(lines) - kept} more lines")] if kept >= least else []
+
+
+def _table(columns: Columns, rows: Sequence[Sequence[Text]], width: int) -> Iterator[Text]:
+    """The heads and the rows, aligned, in lines that are not wider than the terminal."""
+    heads = [Text(head, style="bold") for head in columns.heads]
+    widths = {
+        head: max(cell.cell_len for cell in column)
+        for head, *column in zip(columns.heads, heads, *rows, strict=True)
+    }
+    natural = widths[columns.flexible]
+    widths[columns.flexible] = min(natural, columns.narrowest)
+    for head in columns.least_wanted:
+        if _total(widths) <= width:
+            break
+        widths.pop(head)
+    if columns.flexible in widths:
+        left = width - _total(widths) + widths[columns.flexible]
+        widths[columns.flexible] = min(natural, left)
+    # A long name has what is left, too.
+    widths[columns.heads[0]] -= max(0, _total(widths) - width)
+    for row in (heads, *rows):
+        line = Text()
+        for head, cell in zip(columns.heads, row, strict=True):
+            if head in widths:
+                fitted = cell.copy()
+                fitted.truncate(max(1, widths[head]), overflow="ellipsis", pad=True)
+                line = Text(_GAP).join([line, fitted]) if line else fitted
+        line.rstrip()
+        yield line
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
+
+
+def _index(card: int | None) -> str:
+    return "-" if card is None else str(card)
+
+
+def _card_cells(state: CardState, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
+    used = "-" if state.used is None else approximate(state.used)
+    yield from (Text(str(state.card.index)), Text(state.card.name))
+    yield Text(f"{used}/{approximate(state.card.memory_total)}")
+    yield drawing.bar(history[-1] if history else None)
     yield drawing.line(history)
-    yield duration(row.throttled_s)
-    yield from (str(row.refusals), str(row.processes), Text(row.about))
+
+
+def _cells(row: Row, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
+    limit = "-" if row.limit is None else approximate(row.limit)
+    yield from (Text(row.name), Text(_index(row.card)))
+    yield Text(f"{approximate(row.used)}/{limit}")
+    yield drawing.bar(row.used / row.limit if row.limit else None)
+    yield Text(row.regime)
+    yield Text(f"{100 * history[-1]:.0f}%" if history else "-")
+    yield drawing.line(history)
+    yield Text(duration(row.throttled_s))
+    yield from (Text(str(row.refusals)), Text(str(row.processes)), Text(row.about))
 
 
 def print_once(read: Read, seconds: float) -> None:
     """Print it as plain text, with the use of the time between two readings."""
     state = TopState()
-    state.take(*read(), time.monotonic())
+    state.take(read(), time.monotonic())
     # A use per second needs two readings.
     time.sleep(seconds)
-    screen = state.take(*read(), time.monotonic())
+    screen = state.take(read(), time.monotonic())
     # Wide enough for all columns: a pipe has no width.
     console = Console(width=240, color_system=None)
-    console.print(picture(screen, Drawing.on(console), keys=False))
+    console.print(picture(screen, Drawing.on(console), keys=False, width=console.width))
 
 
 def follow(read: Read, seconds: float) -> None:
@@ -125,14 +209,16 @@ def follow(read: Read, seconds: float) -> None:
     with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
         while True:
             found, until = read(), time.monotonic() + seconds
-            screen = state.take(*found, time.monotonic())
+            screen = state.take(found, time.monotonic())
             while True:
-                live.update(picture(screen, Drawing.on(live.console), keys=True), refresh=True)
+                drawing, (width, height) = Drawing.on(live.console), live.console.size
+                drawn = picture(screen, drawing, keys=True, width=width, height=height)
+                live.update(drawn, refresh=True)
                 key = pressed(max(0.0, until - time.monotonic()))
                 if key in {"q", "Q"}:
                     return
                 if key in ORDERS:
                     state.order = key
-                    screen = state.screen(*found)
+                    screen = state.screen(found)
                 elif time.monotonic() >= until:
                     break

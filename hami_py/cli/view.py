@@ -126,7 +126,7 @@ def _serve_machine(listen: Listen) -> None:
     settings = config.read()
 
     def read() -> MachineReading:
-        cards, rows = read_machine(settings)
+        cards, rows, _ = read_machine(settings)
         return MachineReading(
             [
                 CardReport(

@@ -11,6 +11,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``registry`` | the user's slices: list, find, resize, remove |
 | ``summary`` | what a slice has used, and the slices that have ended |
 | ``current`` | limits and usage of this process |
+| ``card_users``, ``overbooked`` | whose programs use the cards; shares that add up to too much |
 | ``prepare``, ``programs`` | a new or existing slice, and the environment of a program in it |
 | ``foreground``, ``group_signals`` | running a program with the terminal and its signals |
 | ``service`` | what a service manager passes to a program |
@@ -22,12 +23,14 @@ A slice is a directory with the limits and the accounting of the programs that r
 
 from hami_py.slices.beside import own_slices
 from hami_py.slices.bypass import BypassWatcher, require_checkable
+from hami_py.slices.card_users import CardUser, card_users
 from hami_py.slices.coordinator import CoordinatorSupervisor, Running, last_error, running
 from hami_py.slices.current import cards, limits, shown, usage
 from hami_py.slices.foreground import die_of, end_like, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.measured_cards import as_measured
+from hami_py.slices.overbooked import overbooked
 from hami_py.slices.prepare import (
     Prepared,
     SliceRequest,
@@ -47,6 +50,7 @@ from hami_py.slices.summary import ended, summary_of
 __all__ = [
     "SHOWN_ID",
     "BypassWatcher",
+    "CardUser",
     "CoordinatorSupervisor",
     "Notifications",
     "Prepared",
@@ -54,6 +58,7 @@ __all__ = [
     "Slice",
     "SliceRequest",
     "as_measured",
+    "card_users",
     "cards",
     "compose",
     "create",
@@ -66,6 +71,7 @@ __all__ = [
     "list_slices",
     "open_named",
     "open_new",
+    "overbooked",
     "own_slices",
     "plan_new",
     "prepared",

@@ -13,6 +13,7 @@ from hami_py.slices import coordinator
 from hami_py.slices.beside import directories, keep, link_within, own_slices
 from hami_py.slices.current import cards, shown
 from hami_py.slices.hold import Hold, create_held
+from hami_py.slices.overbooked import overbooked
 from hami_py.slices.programs import Command, compose, require_library
 from hami_py.slices.record import new_record, read_record
 from hami_py.slices.registry import hold_named
@@ -115,6 +116,8 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         settings.runtime_directory, planned.limits, record, library, planned.driver_memory
     )
     notes = (*planned.notes, *coordinator.ensure(settings, held.directory))
+    if any(row.share is not None for row in planned.limits):
+        notes += overbooked(settings, record.indices)
     return Opened(held, held.directory / LIBRARY_NAME, (*around, held.directory), notes)
 
 

@@ -43,6 +43,7 @@ from hami_py.slices.layers import (
     reclaim_dead,
     times_of,
 )
+from hami_py.slices.overbooked import overbooked
 from hami_py.slices.processes import (
     Environments,
     command_of,
@@ -166,6 +167,8 @@ def resize(settings: Settings, directory: Path, request: LimitRequest) -> tuple[
         except DamagedFile as error:
             fix = f"remove it with `hami rm {directory.name}`, and create another"
             raise StateError(f"slice {directory.name}", error.why, fix) from error
+    if request.share is not None:
+        notes += overbooked(settings, {card.uuid: card.index for card in cards})
     return (*notes, *coordinator.ensure(settings, directory))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hami_py.cli.top_state import CardState, Row, TopState, rows_of_own
+from hami_py.cli.top_state import CardState, ProcessRow, Reading, Row, Screen, TopState, rows_of_own
 from hami_py.cli.top_view import Drawing, picture
 from hami_py.model import Card, CardUsage
 from unit import machine
@@ -27,10 +27,15 @@ def row(name: str = "train", *, used: int = GIB, engine_s: float = 0.0, refusals
 
 
 def text(state: TopState, *rows: Row, now_s: float, width: int = 200, used: int = GIB) -> str:
-    screen = state.take([CardState(CARD, used)], rows, now_s)
+    screen = state.take(Reading([CardState(CARD, used)], rows), now_s)
+    return printed(screen, width)
+
+
+def printed(screen: Screen, width: int, height: int | None = None) -> str:
     console = Console(width=width, color_system=None)
+    drawn = picture(screen, Drawing.on(console), keys=True, width=width, height=height)
     with console.capture() as captured:
-        console.print(picture(screen, Drawing.on(console), keys=True))
+        console.print(drawn)
     return captured.get()
 
 
@@ -46,7 +51,8 @@ def test_the_used_part_of_the_time_is_that_between_two_readings() -> None:
 def test_a_minute_is_kept() -> None:
     state = TopState()
     for second in range(200):
-        screen = state.take([CardState(CARD, GIB)], [row(engine_s=second / 2)], float(second))
+        reading = Reading([CardState(CARD, GIB)], [row(engine_s=second / 2)])
+        screen = state.take(reading, float(second))
     (_, history), (_, memory) = screen.rows[0], screen.cards[0]
     assert (len(history), set(history)) == (60, {0.5})
     assert len(memory) == 60
@@ -54,9 +60,9 @@ def test_a_minute_is_kept() -> None:
 
 def test_a_slice_that_is_removed_is_forgotten() -> None:
     state = TopState()
-    state.take([], [row("a", engine_s=1.0)], 1.0)
-    state.take([], [], 2.0)
-    screen = state.take([], [row("a", engine_s=9.0)], 3.0)
+    state.take(Reading([], [row("a", engine_s=1.0)]), 1.0)
+    state.take(Reading([], []), 2.0)
+    screen = state.take(Reading([], [row("a", engine_s=9.0)]), 3.0)
     assert not screen.rows[0][1]
 
 
@@ -64,12 +70,12 @@ def test_a_slice_that_is_removed_is_forgotten() -> None:
 def test_the_keys_sort(key: str, names: str) -> None:
     state = TopState(key)
     used, time_s, refusals = {"a": 2, "b": 1, "c": 3}, {"a": 0, "b": 1, "c": 0.5}, {"a": 2, "c": 1}
-    state.take([], [row(name) for name in "abc"], 0.0)
+    state.take(Reading([], [row(name) for name in "abc"]), 0.0)
     rows = [
         row(name, used=used[name], engine_s=time_s[name], refusals=refusals.get(name, 0))
         for name in "abc"
     ]
-    screen = state.take([], rows, 1.0)
+    screen = state.take(Reading([], rows), 1.0)
     assert "".join(each.name for each, _ in screen.rows) == names
 
 
@@ -77,7 +83,7 @@ def test_bars_and_lines_are_ascii_where_nothing_else_can_be_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     state = TopState()
-    state.take([], [row()], 0.0)
+    state.take(Reading([], [row()]), 0.0)
     unicode = text(state, row(engine_s=0.5), now_s=1.0)
     assert "█" in unicode
     assert "▄" in unicode
@@ -94,6 +100,90 @@ def test_the_text_of_a_command_is_not_markup() -> None:
 def test_a_narrow_terminal_has_no_broken_lines() -> None:
     lines = text(TopState(), row(), row("other"), now_s=0.0, width=40).splitlines()
     assert max(map(len, lines)) <= 40
+
+
+NAMES = ("train-resnet50", "notebook", "serve_llama-70b.v2")
+COMMAND = "python -m torch.distributed.run train.py --config configs/resnet50/large.yaml"
+
+
+def screen() -> Screen:
+    """Two cards, three slices, one of them on both cards, and 30 processes."""
+    model = "NVIDIA A100-SXM4-80GB"
+    cards = [CardState(Card(i, f"GPU-{i}", model, 80 * GIB), 33 * GIB) for i in range(2)]
+    rows = [
+        Row(
+            key=(name, f"GPU-{card}"),
+            name=name,
+            card=card,
+            used=21 * GIB // 2,
+            limit=40 * GIB,
+            regime="30% soft high",
+            engine_s=1.0,
+            throttled_s=62.0,
+            refusals=3,
+            processes=2,
+            about=COMMAND,
+        )
+        for name, card in ((NAMES[0], 0), (NAMES[0], 1), (NAMES[1], 0), (NAMES[2], 1))
+    ]
+    processes = [
+        ProcessRow(4_100_000 + i, i % 2, "alice", "3.3GiB", NAMES[0], COMMAND) for i in range(30)
+    ]
+    state = TopState()
+    for second in range(70):
+        taken = state.take(Reading(cards, rows, processes, ["a message"]), float(second))
+    return taken
+
+
+@pytest.mark.parametrize("width", range(40, 201))
+def test_names_cards_memory_and_shares_are_whole_at_every_width(width: int) -> None:
+    lines = printed(screen(), width).splitlines()
+    assert max(map(len, lines)) <= width
+    if width < 80:
+        return
+    shown = [line.rstrip() for line in lines]
+    heads = next(line for line in shown if line.startswith("NAME"))
+    for head in ("NAME", "CARD", "USED/LIMIT", "SHARE", "GPU TIME"):
+        assert head in heads
+    rows = [line for line in shown if line.startswith(NAMES)]
+    expected = [(NAMES[1], 0), (NAMES[2], 1), (NAMES[0], 0), (NAMES[0], 1)]
+    assert len(rows) == 4
+    for (name, card), line in zip(expected, rows, strict=True):
+        assert re.match(rf"{re.escape(name)} +{card} +10.5GiB/40GiB +", line), line
+        assert re.search(r" 30% soft high +0%( |$)", line), line
+    for card in range(2):
+        assert any(re.match(rf"{card} +NVIDIA A100-\S+ +33GiB/80GiB ", line) for line in shown)
+    assert any(re.match(r"4100000 +0 +alice +3.3GiB ", line) for line in shown)
+
+
+def test_the_command_becomes_shorter_before_a_column_is_left_out() -> None:
+    heads = {
+        width: next(line for line in printed(screen(), width).splitlines() if "NAME" in line)
+        for width in (110, 200)
+    }
+    assert "MEMORY" not in heads[110]
+    assert "LAST MINUTE" not in heads[110]
+    assert all(head in heads[110] for head in ("THROTTLED", "REFUSED", "PROCESSES", "COMMAND"))
+    assert all(head in heads[200] for head in ("MEMORY", "LAST MINUTE", "COMMAND"))
+
+
+@pytest.mark.parametrize("height", range(3, 60))
+def test_a_low_terminal_keeps_the_slices_and_the_keys(height: int) -> None:
+    lines = printed(screen(), 80, height).splitlines()
+    assert len(lines) <= height
+    assert lines[-1].startswith("sorted by name")
+    if height >= 24:
+        assert sum(line.startswith(NAMES) for line in lines) == 4
+        assert sum("alice" in line for line in lines) >= 5
+    if 16 <= height < 44:
+        assert any(re.fullmatch(r"… \d+ more lines *", line) for line in lines)
+
+
+def test_a_long_name_takes_the_room_that_others_leave() -> None:
+    name = "n" * 63
+    lines = text(TopState(), row(name), now_s=0.0, width=80).splitlines()
+    (line,) = [line for line in lines if line.startswith("nnn")]
+    assert re.match(r"n{30,}… +0 +1GiB/4GiB +30% hard", line), line
 
 
 def test_inside_a_container_the_slice_has_the_cards_index() -> None:

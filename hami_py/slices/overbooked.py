@@ -1,0 +1,54 @@
+"""Shares that add up to more than the whole card: nobody gets what was asked for.
+
+A user can read the slices of the own runtime directory. Root can also read those in the directories
+that other users have in ``/tmp``. Others are unknown, so no message does not mean that all fits.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from hami_py._native import LimitsPage
+from hami_py.config import LIMITS, Settings
+from hami_py.errors import DamagedFile
+from hami_py.model import WHOLE
+from hami_py.slices.processes import LAYERS, lock_holders
+from hami_py.slices.record import RECORD
+
+
+def overbooked(
+    settings: Settings, indices: Mapping[str, int], *, of_all_users: bool = False
+) -> tuple[str, ...]:
+    """A message for each card whose shares add up to more than the whole card.
+
+    Args:
+        settings: the settings.
+        indices: the index of each card, by UUID; other cards are left out.
+        of_all_users: also for the slices of other users, if this user is root.
+    """
+    sums: dict[str, int] = {}
+    for directory in _held(settings, of_all_users=of_all_users):
+        # Another user's file may be damaged, or gone by now.
+        with suppress(OSError, DamagedFile):
+            for row in LimitsPage.open(directory / LIMITS).rows():
+                if row.share is not None and row.share < WHOLE:
+                    sums[row.uuid] = sums.get(row.uuid, 0) + row.share
+    return tuple(
+        f"the shares of the slices on card {indices[uuid]} add up to {total}%:"
+        " while all of them use it, each gets less than its share"
+        for uuid, total in sums.items()
+        if total > WHOLE and uuid in indices
+    )
+
+
+def _held(settings: Settings, *, of_all_users: bool) -> Iterator[Path]:
+    """The slices whose creator runs, without those in another slice: its share limits them too."""
+    runtimes = {settings.runtime_directory}
+    if of_all_users and os.geteuid() == 0:
+        runtimes.update(Path("/tmp").glob("hami-*"))  # noqa: S108
+    for runtime in sorted(runtimes):
+        with suppress(OSError):
+            for directory in (runtime / "slices").iterdir():
+                if not (directory / LAYERS).exists() and lock_holders(directory / RECORD):
+                    yield directory
