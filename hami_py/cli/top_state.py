@@ -46,6 +46,7 @@ class Row:
         processes: its processes.
         about: its command.
         share: the percent of the card's time that it may use; ``None``: no limit.
+        peak: the most bytes that were in use; ``None``: unknown.
     """
 
     key: tuple[str, str]
@@ -60,6 +61,7 @@ class Row:
     processes: int
     about: str
     share: int | None = None
+    peak: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
             processes=len(each.processes),
             about=legible_command(each.command),
             share=card.share,
+            peak=card.memory_peak,
         )
         for each in slices
         for card in each.cards

@@ -150,6 +150,7 @@ def _serve_machine(listen: Listen) -> None:
                         memory_limit=row.limit,
                         share_limit=None if row.share is None else row.share / 100,
                         memory_used=row.used,
+                        memory_peak=row.peak,
                         throttled=row.throttled_s,
                         refusals=row.refusals,
                         processes=row.processes,

@@ -164,6 +164,7 @@ class SliceCard:
             including ended ones.
         debt: seconds of engine time used in advance, for which its processes wait now.
         driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
+        memory_peak: the most of ``memory_used`` since the slice was created.
     """
 
     uuid: str
@@ -178,6 +179,7 @@ class SliceCard:
     throttled: float = 0.0
     debt: float = 0.0
     driver_memory: int = 0
+    memory_peak: int = 0
 
 
 @dataclass(frozen=True)

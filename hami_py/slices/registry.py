@@ -290,6 +290,7 @@ def _cards(layer: Layer, record: Record | None) -> tuple[SliceCard, ...]:
             row.priority,
             *layer.times(i),
             layer.driver_memory(i),
+            layer.peak[i],
         )
         for i, row in enumerate(layer.rows)
     )

@@ -203,6 +203,7 @@ class Group {
 /** A card of a node that is open. */
 class Card {
   constructor(isMachine) {
+    this.isMachine = isMachine;
     this.title = make("h3");
     this.about = make("small");
     this.badge = make("span", { class: "badge warning" });
@@ -219,7 +220,11 @@ class Card {
     this.table.tHead.rows[0].append(
       ...heads.map((text, i) => make("th", { scope: "col", text, class: i > 4 || i === 2 ? "number" : null })),
     );
-    this.rows = new Keyed(this.body, (each) => `${each.namespace}/${each.pod}/${each.container}`, () => new Container());
+    this.rows = new Keyed(
+      this.body,
+      (each) => `${each.namespace}/${each.pod}/${each.container}`,
+      () => new Container(this, heads),
+    );
     this.element = make(
       "li",
       {},
@@ -244,13 +249,15 @@ class Card {
     this.share.update(card.share_used, card.share_allocated);
     const known = card.memory_allocated !== null;
     const allocated = known ? `, ${gib(card.memory_allocated)} allocated` : "";
-    write(this.amount, card.memory ? `${gib(card.memory_used)} of ${gib(card.memory)} GiB used${allocated}` : "–");
+    const isKnown = card.memory_used !== null;
+    const used = isKnown ? `${gib(card.memory_used)} of ${gib(card.memory)} GiB used` : `${gib(card.memory)} GiB, use unknown`;
+    write(this.amount, card.memory ? `${used}${allocated}` : "–");
     const given = card.share_allocated === null ? "" : `, ${percent(card.share_allocated)} allocated`;
     write(this.shares, card.share_used === null && !given ? "–" : `${percent(card.share_used)} used${given}`);
   }
 
   detail(containers, history) {
-    const label = `Containers on ${this.title.textContent}`;
+    const label = `${this.isMachine ? "Slices" : "Containers"} on ${this.title.textContent}`;
     this.table.setAttribute("aria-label", label);
     this.table.hidden = containers.length === 0;
     this.rows.show(containers);
@@ -267,9 +274,10 @@ class Card {
   }
 }
 
-/** A container on a card. */
+/** A container on a card. In a narrow window its cells stand below each other, with their heads. */
 class Container {
-  constructor() {
+  constructor(on, heads) {
+    this.on = on;
     this.pod = make("span");
     this.where = make("small");
     this.memory = new Bar("memory");
@@ -290,24 +298,32 @@ class Container {
       this.throttled,
       this.refused,
     );
+    heads.forEach((head, i) => head && this.element.children[i].setAttribute("data-head", head));
+  }
+
+  /** The memory that its bar and its line are a part of. */
+  get most() {
+    return this.each.memory_limit ?? this.on.card.memory;
   }
 
   update(each) {
     this.each = each;
     write(this.pod, each.pod);
     write(this.where, [each.namespace, each.container].filter(Boolean).join(" · "));
-    this.memory.update(each.memory_used / each.memory_limit, 0);
-    write(this.amount, `${gib(each.memory_used)} / ${each.memory_limit === null ? "no limit" : gib(each.memory_limit)} GiB`);
+    this.memory.update(each.memory_used / this.most, 0);
+    const used = gib(each.memory_used);
+    write(this.amount, each.memory_limit === null ? `${used} GiB, no limit` : `${used} / ${gib(each.memory_limit)} GiB`);
     write(this.peak, gib(each.memory_peak));
     this.share.update(each.share_used, each.share_limit ?? 0);
-    write(this.shares, `${percent(each.share_used)} / ${each.share_limit === null ? "no limit" : percent(each.share_limit)}`);
+    const share = percent(each.share_used);
+    write(this.shares, each.share_limit === null ? `${share}, no limit` : `${share} / ${percent(each.share_limit)}`);
     write(this.throttled, seconds(each.throttled));
     write(this.refused, each.refusals === null ? "–" : String(each.refusals));
     this.refused.classList.toggle("warning", each.refusals > 0);
   }
 
   history(series) {
-    this.memoryLine.update(series.memory, this.each.memory_limit, (value) => `${gib(value)} GiB`);
+    this.memoryLine.update(series.memory, this.most, (value) => `${gib(value)} GiB`);
     this.shareLine.update(series.share, 1, percent);
   }
 }

@@ -133,6 +133,8 @@ function show(picture) {
   document.title = `${picture.title} · hami`;
   write($("title"), picture.title);
   write($("user"), picture.user);
+  $("view").classList.toggle("machine", picture.is_machine);
+  write($("nodes-title"), picture.is_machine ? "Cards" : "Nodes");
   const all = picture.nodes.map((node, i) => ({ ...node, containers: picture.containers[i] }));
   totals.show(totalsOf(picture, all));
   notes.show(picture.notes);
@@ -152,8 +154,8 @@ function totalsOf(picture, all) {
     {
       name: "Memory",
       style: "memory",
-      value: total ? `${gib(used)} GiB` : "–",
-      about: total ? `used of ${gib(total)}${allocated === null ? "" : `, ${gib(allocated)} allocated`}` : "",
+      value: total && used !== null ? `${gib(used)} GiB` : "–",
+      about: total ? `used of ${gib(total)} GiB${allocated === null ? "" : `, ${gib(allocated)} allocated`}` : "",
       parts: total ? [used / total, allocated / total] : null,
     },
     {

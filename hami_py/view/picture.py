@@ -140,7 +140,11 @@ def picture(
         is_machine,
         user,
         tuple(nodes),
-        tuple(len(by_node[node.name]) for node in nodes),
+        # One on two cards is listed twice.
+        tuple(
+            len({(each.namespace, each.pod, each.container) for each in by_node[node.name]})
+            for node in nodes
+        ),
         overview.waiting,
         overview.namespaces,
         tuple(events),

@@ -65,6 +65,8 @@ def test_it_shows_the_cards_and_the_slices(address: str, hami: Hami) -> None:
     assert [card["memory_used"] for card in node["cards"]] == [GIB, GIB]
     found = ask(address, f"/api/node?name={node['name']}", token)["containers"]
     assert {(each["pod"], each["memory_limit"]) for each in found} == {("train", 4 * GIB)}
+    # It is one slice on two cards, and nothing has used them yet.
+    assert (picture["containers"], [each["memory_peak"] for each in found]) == ([1], [0, 0])
     with pytest.raises(HTTPError, match="401"):
         ask(address, "/api/picture", "made-up")
 

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from hami_py.overview import Overview
+from hami_py.overview import CardReport, ContainerReport, NodeReport, Overview
 from hami_py.serving import Listen, Server
 from hami_py.view.application import NoToken, Viewer, application
+from hami_py.view.picture import picture
 from support import requirements
 from unit.view import browser as chromium
 from unit.view.browser import Browser
-from unit.view.made_up import HOSTILE, MadeUp, overview
+from unit.view.made_up import GIB, HOSTILE, MadeUp, overview
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -193,9 +194,73 @@ def test_dark_and_light_are_readable(page: Page, tmp_path: Path) -> None:
         tab.picture(tmp_path / f"{scheme}.png")
         assert tab.run(CONTRASTS) == []
     assert grounds["light"] != grounds["dark"]
-    # A small window scrolls its tables, and not the page.
-    tab.size(420, 900)
-    assert tab.run("return document.documentElement.scrollWidth") <= 420
+
+
+#: By how much the page, and each card, is wider than what shows it.
+TOO_WIDE = """
+const boxes = [document.documentElement, ...document.querySelectorAll('ul.cards > li')];
+return boxes.map((box) => box.scrollWidth - box.clientWidth);
+"""
+
+
+@pytest.mark.parametrize("width", [420, 500, 768, 900, 1025, 1153, 1360])
+def test_in_a_window_of_any_width_nothing_is_clipped(page: Page, width: int) -> None:
+    tab = page.browser
+    tab.find("tr.node button").click()
+    tab.until("return document.querySelectorAll('ul.cards tbody tr').length > 0")
+    tab.size(width, 900)
+    assert set(tab.run(TOO_WIDE)) == {0}
+    tab.size(1360, 900)
+
+
+def test_a_single_machine_has_slices_and_no_words_of_a_cluster(page: Page) -> None:
+    """One slice on both cards, with a limit on one of them; NVML does not know one's memory."""
+    tab = page.browser
+
+    def card(index: int, used: int | None) -> CardReport:
+        uuid, total = f"GPU-{index}", 40 * GIB
+        return CardReport(uuid, index, "GB10", "", total, None, used, None, 0.5, 1)
+
+    def slice_(index: int, limit: int | None) -> ContainerReport:
+        about = ("", "train", "python train.py", "vm", f"GPU-{index}", index, limit)
+        share = None if limit is None else 0.3
+        used = (3 * GIB, 4 * GIB)
+        return ContainerReport(
+            *about, share, memory_used=used[0], memory_peak=used[1], share_used=0.25
+        )
+
+    node = NodeReport("vm", "", "", cards=(card(0, 30 * GIB), card(1, None)))
+    found = Overview((node,), (slice_(0, None), slice_(1, 4 * GIB)))
+    page.viewer.found = found
+    page.viewer.shown = picture(found, time.monotonic(), title="vm", is_machine=True)
+    tab.until("return document.querySelectorAll('ul.cards tbody tr').length === 2")
+    totals = tab.run(
+        "return Object.fromEntries([...document.querySelectorAll('#totals > div')]"
+        ".map((e) => [e.querySelector('dt').textContent, e.querySelector('.value').textContent]))"
+    )
+    assert (totals["Cards"], totals["Slices"]) == ("2", "1")
+    shown = tab.find("#view").text
+    for word in ("Node", "Container", "allocated", "Filter", "Arrow keys"):
+        assert word not in shown
+    bars = tab.run(
+        "return [...document.querySelectorAll('ul.cards tbody .memory.bar-of')]"
+        ".map((e) => e.style.backgroundSize.split(' ')[0])"
+    )
+    # Without a limit, of the card.
+    assert bars == ["7.5%", "75%"]
+    rows = [row.text for row in tab.all("ul.cards tbody tr")]
+    assert "3 GiB, no limit" in rows[0]
+    assert "25 %, no limit" in rows[0]
+    assert "3 / 4 GiB" in rows[1]
+    peaks = tab.run(
+        "return [...document.querySelectorAll('ul.cards tbody td:nth-child(3)')]"
+        ".map((e) => e.textContent)"
+    )
+    assert peaks == ["4", "4"]
+    assert "40 GiB, use unknown" in shown
+    for width in (500, 900):
+        tab.size(width, 900)
+        assert set(tab.run(TOO_WIDE)) == {0}
     tab.size(1360, 900)
 
 
