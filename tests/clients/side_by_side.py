@@ -38,8 +38,13 @@ class Part:
 
     @property
     def holds(self) -> bool:
-        """Whether it got at least most of its share: a busy machine passes on turns late."""
+        """Whether it got at least most of its share, and not much more."""
         return 0.7 * self.share <= self.percent <= self.share + 5
+
+
+def holds(parts: Sequence[Part]) -> bool:
+    """Whether all of them do."""
+    return all(part.holds for part in parts)
 
 
 def compare(
