@@ -156,6 +156,7 @@ def _parse_size(text: object, field: str) -> int:
     # Not isinstance: True would be one byte.
     if type(text) is int and 0 < text < UNLIMITED:
         return text
+    text = "0" if type(text) is int and text == 0 else text
     size = parse_memory(text, "api", field) if isinstance(text, str) else None
     if size is None:
         fix = "write a string with a unit, like '4GiB' or '4096MiB'"

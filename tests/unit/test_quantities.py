@@ -232,3 +232,25 @@ def test_printed_sizes_can_be_parsed(size: int) -> None:
 
 def test_outside_a_slice_there_is_no_limit() -> None:
     assert limits().source == "none"
+
+
+@pytest.mark.parametrize("zero", ["0", "00", "0B", "0MiB", 0])
+def test_0_has_one_answer(zero: str | int) -> None:
+    fix = "write none for no limit"
+    for parse in (
+        lambda: parse_arguments(zero),
+        lambda: parse_arguments({"0": zero}),
+        lambda: parse_options([f"1={zero}"], []),
+    ):
+        with pytest.raises(InvalidValue) as caught:
+            parse()
+        assert caught.value.fix == fix
+    if zero in {"0", 0}:
+        for parse in (
+            lambda: parse_arguments(gpucores=zero),
+            lambda: parse_options([], [f"1={zero}"]),
+            lambda: parse_options([], ["0%"]),
+        ):
+            with pytest.raises(InvalidValue) as caught:
+                parse()
+            assert caught.value.fix == fix

@@ -103,7 +103,7 @@ def test_a_changed_environment_counts(stub: StubServer, monkeypatch: pytest.Monk
         ({"devices": "01"}, "devices", "01", "write a list, like ['0']"),
         ({"devices": None}, "devices", "None", "write a list, like ['0']"),
         ({"gpumem": {}}, "gpumem", "{}", "name at least one card in it"),
-        ({"gpucores": 0}, "gpucores", "0", "leave it out for no compute limit"),
+        ({"gpucores": 0}, "gpucores", "0", "write none for no limit"),
         ({"gpucores": {}}, "gpucores", "{}", "name at least one card in it, like {'0': 30}"),
         ({"gpucores": {0: 30}}, "gpucores", "0", "as a string, like {'0': 30}"),
         ({"gpucores": 0.3}, "gpucores", "0.3", "write a whole number from 1 to 100, like 30"),

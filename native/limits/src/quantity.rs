@@ -89,6 +89,7 @@ impl fmt::Display for InvalidValue {
 impl std::error::Error for InvalidValue {}
 
 const MEMORY_EXAMPLE: &str = "write a whole number and a unit, like 4GiB or 4096MiB";
+const NO_LIMIT: &str = "write none for no limit";
 const SHARE_EXAMPLE: &str = "write a whole percentage from 1 to 100, like 30 or 30%";
 
 /// The bytes that `text` means. `None` is "no limit", which only [`Source::HamiEnv`] can mean
@@ -114,7 +115,7 @@ pub fn parse_memory(text: &str, source: Source, field: &str) -> Result<Option<u6
     match bytes.filter(|bytes| *bytes != u64::MAX) {
         None => refuse("it must be less than 16777216TiB".to_owned()),
         Some(0) if source.zero_is_no_limit() => Ok(None),
-        Some(0) => refuse("no program can run with 0; leave it out for no limit".to_owned()),
+        Some(0) => refuse(NO_LIMIT.to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -132,7 +133,7 @@ pub fn parse_share(text: &str, source: Source, field: &str) -> Result<Option<u32
     }
     match digits.parse::<u32>() {
         Ok(0) if source.zero_is_no_limit() => Ok(None),
-        Ok(0) => refuse("leave it out for no compute limit".to_owned()),
+        Ok(0) => refuse(NO_LIMIT.to_owned()),
         Ok(percent @ 1..=100) => Ok(Some(percent)),
         _ => refuse(SHARE_EXAMPLE.to_owned()),
     }
@@ -175,6 +176,9 @@ fn memory_fix(text: &str, source: Source) -> String {
     }
     if unit.starts_with('.') {
         return "write a whole number, like 1536MiB for 1.5GiB".to_owned();
+    }
+    if number.is_empty() && compact == digits && !digits.is_empty() {
+        return NO_LIMIT.to_owned();
     }
     if number.is_empty() {
         return MEMORY_EXAMPLE.to_owned();
