@@ -99,7 +99,7 @@ def too_low(
 
 
 def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.0f}MiB"
+    return f"{size / (1 << 20):.0f}MiB" if size >= 1 << 20 else format_memory(size)
 
 
 def resized(

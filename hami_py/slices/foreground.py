@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hami_py.errors import CannotRun, HamiError
+from hami_py.model import legible
 from hami_py.slices.group_signals import GroupObserver, kill_child
 from hami_py.slices.service import Notifications
 
@@ -207,10 +208,10 @@ def _text_script(name: str, environment: Mapping[str, str]) -> str | None:
 def _cannot_start(name: str, error: OSError | ValueError) -> CannotRun:
     if isinstance(error, FileNotFoundError):
         fix = "check its name, PATH, and the interpreter in its first line"
-        return CannotRun(name, "program not found", fix, status=127)
+        return CannotRun(legible(name), "program not found", fix, status=127)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     fix = "check that it is a program and executable (chmod +x)"
-    return CannotRun(name, reason, fix, status=126)
+    return CannotRun(legible(name), reason, fix, status=126)
 
 
 def _exit_code(program: int, received: set[int]) -> int | None:

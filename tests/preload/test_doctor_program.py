@@ -162,6 +162,25 @@ def test_a_script_is_judged_by_its_interpreter(
     assert [check["name"] for check in checks if not check["ok"]] == ["linking"]
 
 
+def test_a_program_that_a_loader_starts_is_judged(
+    hami: HamiCommand, gpu: StubServer, program: Programs
+) -> None:
+    path = program("is_preloaded")
+    file = elf.read(path)
+    assert file is not None
+    assert file.interpreter is not None
+    assert hami(gpu, "run", "--", file.interpreter, path).out == "preloaded\n"
+    done = hami(None, "doctor", "--json", "--", file.interpreter, "--library-path", "/lib", path)
+    checks = json.loads(done.out)
+    assert all(check["ok"] for check in checks), checks
+    assert checks[0]["detail"] == f"{file.interpreter} starts {path}"
+    assert checks[-1]["name"] == "loading"
+    alone = json.loads(hami(None, "doctor", "--json", "--", file.interpreter).out)
+    assert [(check["ok"], check["detail"]) for check in alone] == [
+        (False, f"{file.interpreter} is a loader")
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "name"), [(None, "program"), (b"\x7fELF\x02", "program"), (b"text", "format")]
 )
@@ -183,7 +202,7 @@ def test_a_loader_that_skips_the_library_is_detected(
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"\x7fELF and no more")
     settings = config.read({"PATH": os.environ["PATH"], "HAMI_LIBRARY": str(broken)})
-    checks = dict(program_checks.checks(str(program("is_preloaded")), settings))
+    checks = dict(program_checks.checks([str(program("is_preloaded"))], settings))
     with pytest.raises(HamiError, match=r"broken\.so is not loaded"):
         checks["loading"]()
 

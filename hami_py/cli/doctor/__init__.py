@@ -39,7 +39,7 @@ def doctor(as_json: bool, node: bool, program: tuple[str, ...]) -> NoReturn:
         raise click.UsageError("--node checks no program")
     settings = config.read()
     done: list[Check] = []
-    found = checks_of_program(program[0], settings) if program else checks(settings)
+    found = checks_of_program(program, settings) if program else checks(settings)
     for check in checks_of_node(settings) if node else found:
         done.append(check)
         if not as_json:

@@ -6,7 +6,7 @@ tests: programs of ours run in a slice and allocate as much memory as they can.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -82,10 +82,10 @@ def checks_of_node(settings: Settings) -> Iterator[Check]:
     yield _try("container toolkit", node.container_toolkit)
 
 
-def checks_of_program(name: str, settings: Settings) -> Iterator[Check]:
-    """Check whether a limit would hold for a program, up to the first failed check."""
+def checks_of_program(command: Sequence[str], settings: Settings) -> Iterator[Check]:
+    """Check whether a limit would hold for a command, up to the first failed check."""
     try:
-        for what, check in program.checks(name, settings):
+        for what, check in program.checks(command, settings):
             done = _try(what, check)
             yield done
             if not done.ok:

@@ -8,7 +8,7 @@ environment. The program is not run.
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,21 +17,32 @@ from hami_py.cli.doctor.loading import is_musl
 from hami_py.cli.doctor.trial import Found, last_line, run
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.errors import CannotRun, HamiError, UnsupportedPlatform
+from hami_py.model import legible
 from hami_py.slices import elf
 
 MAX_SCRIPTS = 4
 """Scripts whose interpreters are scripts; the kernel has the same limit."""
 
+_GLIBC_LOADER = "ld-linux-"
+"""How the names of glibc's loaders begin."""
+
 Step = tuple[str, Callable[[], Found]]
 
 
-def checks(name: str, settings: Settings) -> Iterator[Step]:
-    """The checks, by name; each depends on those before it.
+def checks(command: Sequence[str], settings: Settings) -> Iterator[Step]:
+    """The checks of a command's program, by name; each depends on those before it.
 
     Raises:
         CannotRun: the program does not exist, or cannot be read.
     """
-    path = _find(name, settings)
+    path = _find(command[0], settings)
+    if path.name.startswith(_GLIBC_LOADER):
+        started = next((word for word in command[1:] if Path(word).is_file()), None)
+        if started is None:
+            fix = "write the path of the program that it starts after it"
+            raise CannotRun("program", f"{path} is a loader", fix)
+        yield "loader", partial(_text, f"{path} starts {legible(started)}")
+        path = Path(started)
     script = _script(path)
     for _ in range(MAX_SCRIPTS):
         if script is None:
@@ -60,10 +71,10 @@ def _find(name: str, settings: Settings) -> Path:
     found = shutil.which(name, path=settings.environment.get("PATH", os.defpath))
     if found is None:
         if Path(name).is_file():
-            fix = f"run `chmod +x {name}`, or check the program that runs it"
-            raise CannotRun("program", f"{name} is not executable", fix, status=126)
+            fix = f"run `chmod +x {legible(name)}`, or check the program that runs it"
+            raise CannotRun("program", f"{legible(name)} is not executable", fix, status=126)
         fix = "check its name and PATH"
-        raise CannotRun("program", f"{name} was not found", fix, status=127)
+        raise CannotRun("program", f"{legible(name)} was not found", fix, status=127)
     return Path(found)
 
 
@@ -118,7 +129,7 @@ def _linking(file: elf.Elf) -> str:
     if is_musl(interpreter):
         why = f"it is linked with musl ({interpreter}), and cannot start in a slice (exit code 127)"
         raise UnsupportedPlatform("linking", why, "use a build for glibc")
-    if not Path(interpreter).name.startswith("ld-linux-"):
+    if not Path(interpreter).name.startswith(_GLIBC_LOADER):
         why = f"its loader {interpreter} is not glibc's, and may not preload libraries"
         raise UnsupportedPlatform("linking", why, "use a build for glibc")
     return f"dynamically linked, loader {interpreter}"
