@@ -10,6 +10,7 @@ from dataclasses import asdict
 import click
 
 from hami_py import config
+from hami_py.cli.output import report
 from hami_py.cli.ps_table import UsageRate, lines
 from hami_py.cli.summary import table
 from hami_py.config import Settings
@@ -17,12 +18,15 @@ from hami_py.model import SliceInfo
 from hami_py.slices import ended as ended_slices
 from hami_py.slices import list_slices
 
+_ENDED = 20
+"""How many slices that have ended the table has: about a screen."""
+
 Show = Callable[[Sequence[SliceInfo]], None]
 
 
 @click.command(short_help="List your slices, their limits and usage.")
 @click.option("--processes", "-p", is_flag=True, help="Also list the processes of each slice.")
-@click.option("--ended", is_flag=True, help="List the slices that ended in the last day instead.")
+@click.option("--ended", is_flag=True, help="List the last slices that ended instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; in bytes and seconds.")
 @click.option(
     "--watch",
@@ -86,4 +90,7 @@ def _show_ended(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
-    click.echo("\n".join(table(found)))
+    click.echo("\n".join(table(found[-_ENDED:])))
+    if len(found) > _ENDED:
+        earlier = len(found) - _ENDED
+        report(f"{earlier} earlier slices are not shown; `hami ps --ended --json` lists all")

@@ -68,6 +68,20 @@ def test_slices_that_ended_are_listed_by_their_end(hami: Hami, runtime: Path) ->
     assert (done.returncode, done.stdout) == (2, "")
 
 
+def test_the_table_of_ended_slices_has_a_screen_of_them(hami: Hami, runtime: Path) -> None:
+    hami("run", "--name", "one", "--", "true")
+    file = runtime / "hami" / "ended.jsonl"
+    line = file.read_text()
+    file.write_text("".join(line.replace('"one"', f'"slice-{i}"') for i in range(500)))
+    done = hami("ps", "--ended")
+    names = [row.split()[0] for row in done.stdout.splitlines()[1:]]
+    assert names == [f"slice-{i}" for i in range(480, 500)]
+    assert done.stderr == (
+        "hami: 480 earlier slices are not shown; `hami ps --ended --json` lists all\n"
+    )
+    assert len(ended_ids(hami)) == 500
+
+
 def test_a_summary_of_yesterday_is_not_listed_and_a_broken_line_is_ignored(tmp_path: Path) -> None:
     now = datetime.now(timezone.utc)
     ends = [now - timedelta(days=2), now - timedelta(hours=23), now]
