@@ -5,11 +5,13 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
 import hami_py
+from hami_py import config
 from hami_py.cli.devices import devices
 from hami_py.cli.doctor import doctor
 from hami_py.cli.jupyter import jupyter
@@ -36,6 +38,7 @@ from hami_py.cli.set import set_
 from hami_py.cli.top import top
 from hami_py.cli.view import view
 from hami_py.errors import HamiError
+from hami_py.model import legible
 from hami_py.slices import die_of
 
 CLUSTER: Sequence[click.Command] = (
@@ -52,8 +55,8 @@ CLUSTER: Sequence[click.Command] = (
 
 GROUPS: Mapping[str, Sequence[click.Command]] = {
     "Programs": (run, ps, set_, rm, jupyter),
-    "Machine": (top, devices, doctor),
-    "Kubernetes": (*CLUSTER, view, node, scheduler, webhook),
+    "Machine": (top, view, devices, doctor),
+    "Kubernetes": (*CLUSTER, node, scheduler, webhook),
 }
 """The commands, as ``hami --help`` groups them."""
 
@@ -83,6 +86,26 @@ class _Grouped(click.Group):
 @click.version_option(hami_py.__version__, prog_name="hami")
 def hami() -> None:
     """Share one NVIDIA GPU between programs, with limits that hold."""
+    _report_ignored_directory()
+
+
+def _report_ignored_directory() -> None:
+    """Report a HAMI_RUNTIME_DIR that ``hami_py.config`` does not use, and why."""
+    settings = config.read()
+    named = settings.environment.get("HAMI_RUNTIME_DIR")
+    if not named or settings.runtime_directory == Path(named, "hami"):
+        return
+    why = (
+        "is not an absolute path"
+        if not Path(named).is_absolute()
+        else "is not a directory"
+        if not Path(named).is_dir()
+        else "belongs to another user"
+    )
+    report(
+        f"HAMI_RUNTIME_DIR={legible(named)} {why}, and is ignored;"
+        f" slices are in {settings.runtime_directory}"
+    )
 
 
 for _commands in GROUPS.values():

@@ -1,6 +1,7 @@
 """``hami devices``, ``hami doctor`` and the command line around them, without a driver."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,8 @@ def test_devices(hami: Hami) -> None:
         "1      GPU-22222222-0000-0000-0000-000000000000  40GiB   NVIDIA A100-SXM4-40GB\n"
     )
     listed = json.loads(hami("devices", "--json").stdout)
-    assert listed == [asdict(card) for card in CARDS]
+    # There is no NVML here that could list processes.
+    assert listed == [{**asdict(card), "processes": []} for card in CARDS]
 
 
 def test_version_and_help(hami: Hami) -> None:
@@ -168,3 +170,42 @@ def test_memory_of_the_driver_itself_is_reported() -> None:
 def test_a_limit_that_is_not_enforced(seen: dict[str, object], why: str) -> None:
     with pytest.raises(HamiError, match=why):
         judge({**WELL, **seen}, 4 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        ("relative", "is not an absolute path"),
+        ("/nowhere/at all\x1b[31m", "is not a directory"),
+        ("/etc/passwd", "is not a directory"),
+    ],
+)
+def test_a_runtime_directory_that_is_ignored_is_reported(hami: Hami, named: str, why: str) -> None:
+    done = hami("ps", HAMI_RUNTIME_DIR=named)
+    shown = json.dumps(named) if "\x1b" in named else named
+    assert done.returncode == 0
+    told = f"hami: HAMI_RUNTIME_DIR={shown} {why}, and is ignored; slices are in /tmp/"
+    assert re.fullmatch(re.escape(told) + r"\S+\n", done.stderr)
+    assert hami("--version", HAMI_RUNTIME_DIR=named).stderr == ""
+    assert hami("ps").stderr == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a directory away")
+def test_another_users_runtime_directory_is_ignored_with_a_line(hami: Hami, tmp_path: Path) -> None:
+    os.chown(tmp_path, 64001, 64001)
+    done = hami("ps", HAMI_RUNTIME_DIR=str(tmp_path))
+    assert f"HAMI_RUNTIME_DIR={tmp_path} belongs to another user, and is ignored" in done.stderr
+
+
+def test_a_missing_command_cannot_colour_the_terminal(hami: Hami) -> None:
+    name = "no\x1b[31m such\nprogram"
+    for arguments in (["run", "--", name], ["doctor", "--", name]):
+        done = hami(*arguments)
+        assert done.returncode != 0
+        assert "\x1b" not in done.stdout + done.stderr
+        assert json.dumps(name) in done.stdout + done.stderr
+
+
+def test_a_limit_of_one_byte_is_shown_as_one(hami: Hami) -> None:
+    done = hami("run", "--gpumem", "1B", "--", "true", HAMI_CONTEXT_MEMORY="413MiB")
+    assert "gpumem 1B is less than the 413MiB" in done.stderr

@@ -64,3 +64,11 @@ def test_running_a_program_loads_nothing_of_kubernetes_and_no_tables(
     }
     for name in ("cli.doctor.checks", "cli.live", "gpu.lookups", "kube", "scheduler", "webhook"):
         assert f"hami_py.{name}" not in modules
+
+
+def test_the_version_loads_no_bindings() -> None:
+    modules = loaded("-m", "hami_py", "--version", environment={})
+    assert "hami_py.cli" in modules
+    assert others(modules) == {"click", "logging"}
+    assert "gpu.nvml" not in " ".join(modules)
+    assert "hami_py.gpu.sweep" not in modules
