@@ -209,3 +209,29 @@ def test_a_missing_command_cannot_colour_the_terminal(hami: Hami) -> None:
 def test_a_limit_of_one_byte_is_shown_as_one(hami: Hami) -> None:
     done = hami("run", "--gpumem", "1B", "--", "true", HAMI_CONTEXT_MEMORY="413MiB")
     assert "gpumem 1B is less than the 413MiB" in done.stderr
+
+
+def test_bash_completes_commands_and_options_with_the_line_of_the_docs(
+    runtime: Path, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "get-started.md").read_text()
+    (line,) = re.findall(r"^eval .*_HAMI_COMPLETE=bash_source.*$", page, re.MULTILINE)
+    hami = tmp_path / "hami"
+    hami.write_text(f'#!/bin/sh\nexec {" ".join(command())} "$@"\n')
+    hami.chmod(0o755)
+    script = f"""{line}
+    complete -p hami
+    COMP_WORDS=(hami ru) COMP_CWORD=1; _hami_completion hami; echo "${{COMPREPLY[@]}}"
+    COMPREPLY=() COMP_WORDS=(hami run --gpum) COMP_CWORD=2; _hami_completion hami; echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={**environment(runtime), "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    first, *completed = done.stdout.splitlines()
+    assert first.startswith("complete ")
+    assert completed == ["run", "--gpumem"]
