@@ -326,7 +326,7 @@ while True:
 def _screen(command: list[str], env: dict[str, str], seconds: float) -> str:
     """The last picture that a program has drawn on a terminal of 170 columns."""
     ours, theirs = pty.openpty()
-    shape = {"COLUMNS": "170", "LINES": "14", "TERM": "xterm-256color"}
+    shape = {"COLUMNS": "170", "LINES": "20", "TERM": "xterm-256color"}
     with subprocess.Popen(command, env={**env, **shape}, stdin=theirs, stdout=theirs) as process:
         os.close(theirs)
         ends_at, drawn = time.monotonic() + seconds, b""
