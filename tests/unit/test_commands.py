@@ -222,7 +222,8 @@ def test_bash_completes_commands_and_options_with_the_line_of_the_docs(
     script = f"""{line}
     complete -p hami
     COMP_WORDS=(hami ru) COMP_CWORD=1; _hami_completion hami; echo "${{COMPREPLY[@]}}"
-    COMPREPLY=() COMP_WORDS=(hami run --gpum) COMP_CWORD=2; _hami_completion hami; echo "${{COMPREPLY[@]}}"
+    COMPREPLY=() COMP_WORDS=(hami run --gpum) COMP_CWORD=2
+    _hami_completion hami; echo "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
         ["bash", "-c", script],

@@ -81,7 +81,8 @@ def test_a_program_that_cannot_be_executed_is_126(hami: Hami, tmp_path: Path) ->
     ]:
         done = hami("run", "--", str(path))
         assert done.returncode == 126
-        assert done.stderr.startswith(f"hami: {path}: {why}")
+        shown = path or '""'
+        assert done.stderr.startswith(f"hami: {shown}: {why}")
         assert done.stderr.count("\n") == 1
 
 

@@ -107,7 +107,7 @@ def test_python_reports_it_too(stub: StubServer) -> None:
     ("arguments", "code", "words"),
     [
         ([], 2, ("Give at least one of --gpumem, --gpucores, --mode and --priority.",)),
-        (["--gpucores", "0"], 1, ('gpucores: "0" is refused', "leave it out")),
+        (["--gpucores", "0"], 1, ('gpucores: "0" is refused', "write none for no limit")),
         (["--gpucores", "7=30"], 1, ("gpucores 7: there is no such card; choose from: 0",)),
         (["--gpucores", "1=30", "--gpumem", "7=1GiB"], 1, ("gpumem 7: there is no such card",)),
         (["--gpucores", "0=30", "--gpucores", f"{FIRST}=20"], 1, ("named already; keep one",)),
