@@ -381,7 +381,9 @@ class TestCommands:
         open_to_all(annas, layers)
         variables = {name: text.format(anna=annas.parents[1]) for name, text in variables.items()}
         code, out, err = hami(bert, "ps", "--json", **variables)
-        assert (code, err) == (0, "")
+        # A line says that her directory is not used.
+        assert (code, "belongs to another user, and is ignored" in err) == (0, bool(variables))
+        assert err.count("\n") == len(variables)
         assert annas.name not in out
 
     @careless
