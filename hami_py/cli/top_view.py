@@ -10,9 +10,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import wrap
 
-from rich.console import Console, RenderableType
+from rich.console import Console, OverflowMethod
 from rich.live import Live
 from rich.text import Text
 
@@ -104,11 +105,13 @@ _PROCESSES = Columns(
 
 def picture(
     screen: Screen, drawing: Drawing, *, keys: bool, width: int, height: int | None = None
-) -> RenderableType:
+) -> Text:
     """All of it, or as much as a terminal of this size shows; ``keys``: with their meaning."""
     cards = [list(_card_cells(state, history, drawing)) for state, history in screen.cards]
     slices = [list(_cells(row, history, drawing)) for row, history in screen.rows]
-    top = [*_table(_CARDS, cards, width), Text(), *_table(_SLICES, slices, width)]
+    overflow: OverflowMethod = "crop" if drawing.ascii_only else "ellipsis"
+    table = partial(_table, width=width, overflow=overflow)
+    top = [*table(_CARDS, cards), Text(), *table(_SLICES, slices)]
     top += [] if slices else [Text("no slices")]
     top += [Text(line, style="yellow") for note in screen.notes for line in wrap(note, width)]
     processes = [
@@ -116,13 +119,13 @@ def picture(
         + [Text(one.about)]
         for one in screen.processes
     ]
-    below = [Text(), *_table(_PROCESSES, processes, width)] if processes else []
+    below = [Text(), *table(_PROCESSES, processes)] if processes else []
     end = [Text(), Text(f"sorted by {screen.order}; {_KEYS}  q quit", style="dim")] if keys else []
     if height is not None:
         below = _cut(below, height - len(top) - len(end), 3)
         top = _cut(top, height - len(end), 1)
     together = Text("\n").join([*top, *below, *end])
-    together.no_wrap, together.overflow = True, "ellipsis"
+    together.no_wrap, together.overflow = True, overflow
     return together
 
 
@@ -131,10 +134,12 @@ def _cut(lines: list[Text], room: int, least: int) -> list[Text]:
     if len(lines) <= room:
         return lines
     kept = room - 1
-    return [*lines[:kept], Text(f"… {len(lines) - kept} more lines")] if kept >= least else []
+    return [*lines[:kept], Text(f"{len(lines) - kept} more lines")] if kept >= least else []
 
 
-def _table(columns: Columns, rows: Sequence[Sequence[Text]], width: int) -> Iterator[Text]:
+def _table(
+    columns: Columns, rows: Sequence[Sequence[Text]], width: int, overflow: OverflowMethod
+) -> Iterator[Text]:
     """The heads and the rows, aligned, in lines that are not wider than the terminal."""
     heads = [Text(head, style="bold") for head in columns.heads]
     widths = {
@@ -157,7 +162,7 @@ def _table(columns: Columns, rows: Sequence[Sequence[Text]], width: int) -> Iter
         for head, cell in zip(columns.heads, row, strict=True):
             if head in widths:
                 fitted = cell.copy()
-                fitted.truncate(max(1, widths[head]), overflow="ellipsis", pad=True)
+                fitted.truncate(max(1, widths[head]), overflow=overflow, pad=True)
                 line = Text(_GAP).join([line, fitted]) if line else fitted
         line.rstrip()
         yield line
