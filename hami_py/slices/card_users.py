@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py.errors import HamiError
-from hami_py.slices.processes import command_of, nvml_namespace
+from hami_py.slices.processes import command_of, has_host_pids
 
 _NOBODY = 65534
 """The user that the kernel reports for one who does not exist in our user namespace."""
@@ -48,7 +48,7 @@ def card_users() -> list[CardUser]:
         found = patiently(read)
     except HamiError:
         return []
-    is_host = nvml_namespace() is not None
+    is_host = has_host_pids()
     return [
         CardUser(
             each.card,
