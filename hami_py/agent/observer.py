@@ -133,7 +133,9 @@ class Observer:
                 if listed is not None:
                     members[entry.slot] = listed
                 pages[entry.slot] = self._state.slots.page_inode(entry.slot)
-        now = findings(observed, entries, members, pages)
+        # One that ends may still hold memory, and has no command and no maps any more.
+        live = [each for each in observed if each.program and each.program[1]]
+        now = findings(live, entries, members, pages)
         keys = {(each.kind, each.process.card, each.process.pid): each for each in now}
         self._seen = Counter({key: self._seen[key] + 1 for key in keys})
         self.found = [keys[key] for key, times in self._seen.items() if times >= _TWICE]
@@ -221,7 +223,8 @@ def _observed(process: CardProcess, before: Observed | None, device: int) -> Obs
 def _program(pid: int) -> Program | None:
     """A key that changes when a process executes a program; None if it has ended.
 
-    The auxiliary vector has random addresses, which are chosen anew by ``execve``.
+    The auxiliary vector has random addresses, which are chosen anew by ``execve``. It is empty when
+    the process is ending.
     """
     seen, auxiliary = look(pid), b""
     with suppress(OSError):

@@ -1,6 +1,7 @@
 """Processes on the cards that are reported with the name of their pod."""
 
 import os
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -108,6 +109,29 @@ def test_what_a_process_has_mapped_is_read_again_after_it_has_executed_a_program
         for _ in range(3):
             seen.look(looks)
         assert read == [process.pid] * 2
+
+
+def test_a_process_that_ends_is_not_reported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its parent waits for it, it is there, without a command. Its memory counts."""
+    node = state(settings(tmp_path), "A")
+    node.pods.changed(pod("p", {}))
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    written: list[Event] = []
+    seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        looks = [CardProcess("A", process.pid, 1 << 20)]
+        for _ in range(2):
+            seen.look(looks)
+        process.kill()
+        # As waitid(2): it has ended, and stays there.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        for _ in range(2):
+            seen.look(looks)
+        assert seen.beyond == {("p", "A"): 1 << 20}
+    assert [event.reason for event in written] == ["UsesUnallocatedCard"]
+    assert f"process {process.pid} ({sys.executable} -c input())" in written[0].message
 
 
 @pytest.mark.parametrize("killed", [(), ("covered",), ("bypass",)])
