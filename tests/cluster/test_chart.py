@@ -27,6 +27,8 @@ pytestmark = [
 
 GROUPS = ["helm", "helm3"]
 
+KUBE_SCHEDULER = "scheduler.kubeScheduler"
+
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
@@ -86,6 +88,8 @@ def test_each_value_can_be_null(path: str, by_default: set[tuple[str, str]]) -> 
         ("webhook.replicas=two", "webhook.replicas"),
         ("webhook.replicas=0", "webhook.replicas"),
         ("image=hami-py:1", "image"),
+        ("image.repository=registry.example/hami-py:1", "image.repository"),
+        ("scheduler.kubeScheduler.image.repository=k:1", f"{KUBE_SCHEDULER}.image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("imagePullSecrets[0]=mine", "imagePullSecrets.0"),
         ("settings.default_core=30", "settings"),
@@ -98,6 +102,8 @@ def test_each_value_can_be_null(path: str, by_default: set[tuple[str, str]]) -> 
         ("node.kill={everything}", "node.kill.0"),
         ("node.waitFor=toolkit-ready", "node.waitFor"),
         ("node.resources.limit.memory=1Gi", "node.resources"),
+        ("node.resources.limits.memory=256mb", "node.resources.limits.memory"),
+        ("node.nvidiaCtk=nvidia-ctk --debug", "node.nvidiaCtk"),
         ("webhook.certificates.source=secret", "webhook.certificates.secretName"),
         ("networkPolicies.enabled=true", "networkPolicies.apiServer.addresses"),
         ("networkPolicies.apiServer.addresses={10.0.0.1}", "networkPolicies.apiServer.addresses.0"),
@@ -146,6 +152,38 @@ def test_other_directories_of_the_node_are_guarded_too() -> None:
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert {*more, "/data/kubelet/pod-resources", "/etc/cdi"} <= mounts
     assert "--kubelet-directory=/data/kubelet" in container["args"]
+
+
+def test_the_cleanup_removes_the_specification_where_the_agent_writes_it() -> None:
+    """The last directory may be any of the node."""
+    for written in ("/etc/cdi", "/var/run/cdi", "/data/cdi"):
+        made = rendered("--set", f"cleanup=true,node.cdiDirectories={{/opt/cdi,{written}}}")
+        (pod,) = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "DaemonSet"]
+        (container,) = pod["containers"]
+        mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        volumes = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
+        (named,) = [each for each in container["args"] if each.startswith("--cdi-directory=")]
+        assert volumes[mounts[named.partition("=")[2]]] == written
+
+
+def test_a_registry_may_have_a_port() -> None:
+    made = rendered("--set", "image.repository=registry.example:5000/team/hami-py,image.tag=v1")
+    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
+    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example:5000/team/hami-py:v1"
+
+
+def test_the_default_pods_are_watched_where_none_are_named() -> None:
+    """An empty selector is another one: all pods."""
+    for written in ("null", "", "a=b"):
+        made = rendered("--set", f"scheduler.podSelector={written}")
+        (text,) = [
+            json.dumps(each)
+            for each in made
+            if each["kind"] == "Deployment" and each["metadata"]["name"] == "hami-scheduler"
+        ]
+        found = re.findall(r'"(--pod-selector=[^"]*)"', text)
+        assert found == ([] if written == "null" else [f"--pod-selector={written}"])
 
 
 @pytest.mark.parametrize(
