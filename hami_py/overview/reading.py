@@ -199,6 +199,10 @@ class Reader:
         ):
             if missing is not None:
                 yield f"{what}: {_right(missing)}"
+        agents = self._agents.listed()
+        if agents is not None and not agents.objects:
+            where = self._scope.system
+            yield f"no node agent runs in namespace {where}: name theirs with --system-namespace"
         failures = [each.failure for each in self._reflectors if each.failure is not None]
         whys = [_right(each) for each in failures if isinstance(each, Forbidden)]
         # An API server that is away fails all of them in the same way.

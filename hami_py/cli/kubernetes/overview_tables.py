@@ -151,8 +151,8 @@ def _waiting(waiting: Sequence[WaitingPod], *, shows_all: bool) -> Iterator[str]
 
 
 _CARD_HEADS = (
-    *("NODE", "GPU", "UUID", "MODEL", "STATE", "USED", "ALLOCATED", "TOTAL"),
-    *("SHARE", "SHARE ALLOCATED", "CONTAINERS"),
+    *("NODE", "GPU", "UUID", "MODEL", "STATE", "USED(GiB)", "ALLOCATED(GiB)", "TOTAL(GiB)"),
+    *("SHARE%", "SHARE ALLOCATED%", "CONTAINERS"),
 )
 
 
@@ -179,8 +179,8 @@ def _remarks(nodes: Iterable[NodeReport]) -> Iterator[str]:
 
 
 _POD_HEADS = (
-    *("NAMESPACE", "NAME", "CONTAINER", "NODE", "GPU", "USED", "LIMIT", "PEAK"),
-    *("SHARE", "SHARE LIMIT", "THROTTLED", "REFUSALS", "LEVEL"),
+    *("NAMESPACE", "NAME", "CONTAINER", "NODE", "GPU", "USED(GiB)", "LIMIT(GiB)", "PEAK(GiB)"),
+    *("SHARE%", "SHARE LIMIT%", "THROTTLED", "REFUSALS", "LEVEL"),
 )
 
 POD_ORDERS: dict[str, Callable[[ContainerReport], float | None]] = {
@@ -211,7 +211,7 @@ def _pod_row(row: ContainerReport) -> tuple[str, ...]:
 
 
 _NODE_HEADS = (
-    *("NAME", "GPUS", "USED", "ALLOCATED", "TOTAL", "SHARE", "SHARE ALLOCATED"),
+    *("NAME", "GPUS", "USED(GiB)", "ALLOCATED(GiB)", "TOTAL(GiB)", "SHARE%", "SHARE ALLOCATED%"),
     *("CONTAINERS", "MODE", "LEVEL"),
 )
 
@@ -257,8 +257,8 @@ def _sorted(rows: Sequence[R], order: Callable[[R], float | None] | None) -> lis
 
 
 _NAMESPACE_HEADS = (
-    *("NAMESPACE", "QUOTA", "GPUS", "GPUS LIMIT", "MEMORY", "MEMORY LIMIT", "PEAK", "WASTE"),
-    *("SHARE", "SHARE LIMIT"),
+    *("NAMESPACE", "QUOTA", "GPUS", "GPUS LIMIT", "MEMORY(GiB)", "MEMORY LIMIT(GiB)"),
+    *("PEAK(GiB)", "WASTE(GiB)", "SHARE%", "SHARE LIMIT%"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -85,6 +86,25 @@ def test_pods_are_sorted(cluster: FakeCluster, order: str, first: str) -> None:
 def test_top_pod_has_the_own_namespace_as_kubectl(cluster: FakeCluster) -> None:
     assert [row[1] for row in cells(said("top", "pod"))] == ["NAME", "small"]
     assert [row[1] for row in cells(said("top", "pod", "-n", "others"))] == ["NAME", "big"]
+
+
+@pytest.mark.parametrize("command", [("top", "pod"), ("top", "node"), ("quota",)], ids=" ".join)
+def test_each_amount_has_its_unit_in_its_heading(
+    cluster: FakeCluster, command: tuple[str, ...]
+) -> None:
+    head = said(*command).splitlines()[0]
+    for name in ("USED", "LIMIT", "PEAK", "ALLOCATED", "TOTAL", "MEMORY", "WASTE"):
+        assert not re.search(rf"(?<!GPUS ){name}  ", head)
+    assert re.search(r"(USED|MEMORY)\(GiB\).*SHARE%", head)
+
+
+def test_a_namespace_without_node_agents_is_named(cluster: FakeCluster) -> None:
+    command = ["inspect", "--system-namespace", "nope"]
+    done = CliRunner().invoke(kubectl_hami, command, catch_exceptions=False)
+    assert done.stderr == (
+        "hami: no node agent runs in namespace nope: name theirs with --system-namespace\n"
+    )
+    assert "gpu-a" in done.stdout
 
 
 def test_the_formats_are_the_same(cluster: FakeCluster) -> None:
