@@ -1,7 +1,7 @@
 // Asks the server for what has changed, three times a second while the page is visible, and shows it.
 
 import { Nodes } from "./nodes.js";
-import { Bar, Keyed, decimal, gib, make, percent, plainRow, sum, write } from "./parts.js";
+import { Bar, Keyed, counted, decimal, gib, make, percent, plainRow, sum, write } from "./parts.js";
 
 const PERIOD_MS = 300;
 const FIRST_MS = 150;
@@ -109,7 +109,7 @@ async function refresh() {
 function reason(answer) {
   const problem = decodeURIComponent(answer.headers.get("hami-problem") ?? "");
   const silent = nodes.nodes.filter((node) => node.silent).length;
-  return problem || (silent ? `the agents of ${silent} nodes do not answer` : "reading takes long");
+  return problem || (silent ? `the agents of ${counted(silent, "node")} do not answer` : "reading takes long");
 }
 
 async function openNode(name) {
@@ -168,7 +168,7 @@ function totalsOf(picture, all) {
     {
       name: "Cards",
       value: cards.length.toLocaleString("en"),
-      about: off ? `${off} for no new pods` : picture.is_machine ? "" : `on ${all.length} nodes`,
+      about: off ? `${off} for no new pods` : picture.is_machine ? "" : `on ${counted(all.length, "node")}`,
     },
     { name: picture.is_machine ? "Slices" : "Containers", value: containers.toLocaleString("en"), about: "" },
   ];

@@ -49,6 +49,10 @@ export function seconds(value) {
 }
 
 /** The sum of a field; null if one of the values is unknown. */
+export function counted(number, what) {
+  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+}
+
 export function sum(items, field) {
   let total = 0;
   for (const item of items) {

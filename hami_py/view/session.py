@@ -40,6 +40,8 @@ _HISTORY_S = 5.0
 _HISTORIES = 8
 """How many nodes' histories a session keeps."""
 
+_EXPIRED = "The API server does not accept this token, or not any more; sign in with another one."
+
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
@@ -184,8 +186,9 @@ class Session:
                 try:
                     self._round()
                 except Forbidden as error:
-                    status = 401 if error.status == 401 else 403
-                    self.shown, self.refused = None, Refused(status, error.why)
+                    is_unknown = error.status == 401
+                    why = _EXPIRED if is_unknown else error.why
+                    self.shown, self.refused = None, Refused(401 if is_unknown else 403, why)
                     return
                 except HamiError as error:
                     _log.warning("a session begins again: %s", error)

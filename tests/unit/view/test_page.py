@@ -182,6 +182,13 @@ def test_a_cluster_without_cards_is_said_to_have_none(page: Page) -> None:
     assert tab.run(values)[:3] == ["\N{EN DASH}", "\N{EN DASH}", "0"]
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "on 1 node"), (3, "on 3 nodes")])
+def test_the_nodes_are_counted(page: Page, count: int, said: str) -> None:
+    page.viewer.show(overview(count, 2), time.monotonic())
+    totals = "[...document.querySelectorAll('#totals *')].map((each) => each.textContent)"
+    page.browser.until(f"return {totals}.includes('{said}')")
+
+
 def test_dark_and_light_are_readable(page: Page, tmp_path: Path) -> None:
     """Every text has the contrast that WCAG asks for, 4.5 to 1."""
     tab = page.browser

@@ -131,7 +131,9 @@ def test_a_token_that_is_revoked_ends_its_session(
     session = read(opened(SessionSettings(period_s=0.01, token_s=0.05)).of("root", ""))
     del users.users["root"]
     until(lambda: session.refused is not None)
-    assert (session.refused and session.refused.status, session.shown) == (401, None)
+    assert session.refused is not None
+    assert (session.refused.status, session.shown) == (401, None)
+    assert "does not accept this token, or not any more; sign in" in session.refused.why
 
 
 def test_a_right_that_is_granted_or_taken_counts_from_the_next_round(
