@@ -162,6 +162,28 @@ def test_memory_too_small_for_cuda_is_a_warning(value: int) -> None:
     assert pods.admit(asking(gpumem=100)).findings == ()
 
 
+@pytest.mark.parametrize(
+    ("cards", "annotation", "warned"),
+    [
+        (1, None, False),
+        (2, None, True),
+        (2, "nvidia.com/use-gputype", False),
+        (2, "nvidia.com/use-gpuuuid", False),
+    ],
+)
+def test_a_percentage_of_several_cards_is_a_warning(
+    cards: int, annotation: str | None, warned: bool
+) -> None:
+    """Of a T4 and an L40S it is 5 and 15 GiB."""
+    one = container(limits={"gpu": cards, "gpumem-percentage": 33})
+    findings = pods.admit(
+        pod(one, annotations={annotation: "GPU-a, GPU-b"} if annotation else {})
+    ).findings
+    assert [(each.rule, each.action, each.value) for each in findings] == (
+        [("mixed-cards", "remark", "33")] * warned
+    )
+
+
 # Annotations that only we write.
 
 

@@ -138,7 +138,7 @@ def judge(pod: Pod, parsed: ParsedPod, settings: PodSettings) -> Iterator[Findin
             yield from containers.judge_unseen_variables(container)
             yield from containers.judge_privileges(container, pod)
             yield from volumes.judge(container)
-            yield from containers.judge_sizes(container, requested, settings)
+            yield from containers.judge_sizes(container, requested, pod, settings)
 
 
 def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:

@@ -82,13 +82,22 @@ def judge_privileges(container: PodContainer, pod: Pod) -> Iterator[Finding]:
 
 
 def judge_sizes(
-    container: PodContainer, parsed: ParsedContainer, settings: PodSettings
+    container: PodContainer, parsed: ParsedContainer, pod: Pod, settings: PodSettings
 ) -> Iterator[Finding]:
-    """Warn of a memory limit that is probably a mistake of units."""
-    memory = parsed.request.memory
-    mib = memory.mib if isinstance(memory, Size) else None
-    if mib is not None and mib < settings.small_memory_mib:
-        name = parsed.profile.memory
+    """Warn of a memory limit that is probably a mistake of units, or differs between cards."""
+    memory, profile = parsed.request.memory, parsed.profile
+    if not isinstance(memory, Size):
+        return
+    limits = f"{container.path}.resources.limits"
+    if memory.mib is not None and memory.mib < settings.small_memory_mib:
+        name = profile.memory
         fix = f"a CUDA context alone takes 100 MiB and more, and {name} counts MiB; request more"
-        path = f"{container.path}.resources.limits[{name}]"
-        yield Finding("small-memory", "remark", path, str(mib), fix)
+        yield Finding("small-memory", "remark", f"{limits}[{name}]", str(memory.mib), fix)
+    selected = {profile.use_type, profile.use_uuid} & pod.annotations.keys()
+    if memory.percent is not None and parsed.request.cards > 1 and not selected:
+        fix = (
+            "it is another amount on each card, if these are of several models; name one model in "
+            f"the annotation {profile.use_type}"
+        )
+        value = str(memory.percent)
+        yield Finding("mixed-cards", "remark", f"{limits}[{profile.percentage}]", value, fix)

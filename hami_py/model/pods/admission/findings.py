@@ -35,6 +35,7 @@ Rule: TypeAlias = Literal[
     "own-limit",
     "own-priority",
     "small-memory",
+    "mixed-cards",
     "forged-annotation",
     "unknown-annotation",
     "resource-annotation",
