@@ -233,7 +233,8 @@ class Preparation:
             return whole_cards(view, pod.uid, record.container, kinds, cards_of(record.ids))
         return Wait(
             "no card was assigned to it, because it was bound without hami-py's scheduler",
-            "create it again with schedulerName hami-scheduler",
+            "delete the pod, so that its controller creates another one; where the webhook is "
+            "turned off, with schedulerName hami-scheduler",
         )
 
     def _entry(

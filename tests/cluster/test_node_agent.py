@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clients.harness import PROGRAMS
-from cluster import objects, waiting
+from cluster import waiting
 from cluster.api import Object
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
@@ -330,22 +330,41 @@ def test_a_process_outside_of_all_pods_is_reported(cluster: WholeCluster) -> Non
     until(lambda: foreign_mib(cluster) == 0, "it has ended")
 
 
-def test_a_pod_without_an_assignment_waits_at_its_start(cluster: WholeCluster) -> None:
-    """As a pod of a namespace that the webhook does not review, with the default scheduler."""
+def test_a_pod_without_an_assignment_waits_until_it_is_deleted(cluster: WholeCluster) -> None:
+    """As one that was created before the webhook was there, and bound by the default scheduler."""
     namespace = {"metadata": {"name": "ignored", "labels": {"hami.io/webhook": "ignore"}}}
     cluster.api.create("/api/v1/namespaces", namespace)
     pods = "/api/v1/namespaces/ignored/pods"
-    container = Limited("stray", 1, 1).pod("sleep infinity")["spec"]["containers"][0]
-    container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    pod = objects.pod("stray", containers=[container])
+    template = Limited("stray", 1, 1).pod("sleep infinity", restartPolicy="Always")
+    template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    template["metadata"] = {"labels": {"app": "stray"}}
+    replicas = {
+        "metadata": {"name": "stray"},
+        "spec": {"selector": {"matchLabels": {"app": "stray"}}, "template": template},
+    }
     waiting.until(
         lambda: cluster.api.list("/api/v1/namespaces/ignored/serviceaccounts"), "its account exists"
     )
-    cluster.api.create(pods, pod)
-    message = event(cluster, "WaitingForCard", "stray")
+    cluster.api.create("/apis/apps/v1/namespaces/ignored/replicasets", replicas)
+    (first,) = waiting.until(lambda: cluster.api.list(pods), "its pod exists")
+    name = first["metadata"]["name"]
+    message = event(cluster, "WaitingForCard", name)
     assert "no card was assigned to it" in message
-    state = cluster.api.get(f"{pods}/stray")["status"]["containerStatuses"][0]["state"]
+    assert "delete the pod, so that its controller creates another one" in message
+    state = cluster.api.get(f"{pods}/{name}")["status"]["containerStatuses"][0]["state"]
     assert state["waiting"]["reason"] in ("CreateContainerConfigError", "ContainerCreating")
+    # From now on the webhook sees the pods.
+    labels = {"metadata": {"labels": {"hami.io/webhook": None}}}
+    cluster.api.patch("/api/v1/namespaces/ignored", labels)
+    cluster.api.delete(f"{pods}/{name}")
+
+    def runs() -> bool:
+        return any(
+            pod["metadata"]["name"] != name and pod["status"]["phase"] == "Running"
+            for pod in cluster.api.list(pods)
+        )
+
+    waiting.until(runs, f"the pod of its controller runs\n{cluster.state()}")
     cluster.api.delete("/api/v1/namespaces/ignored")
 
 

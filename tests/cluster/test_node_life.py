@@ -51,7 +51,7 @@ def page(whole_cluster: StartWhole, tmp_path_factory: pytest.TempPathFactory) ->
     cluster = whole_cluster(cards="a100,a100")
     page = InstallPage(cluster, tmp_path_factory.mktemp("page"))
     _prepare(cluster, page)
-    *first, check, test, logs = page.commands("The first ten minutes")
+    *first, check, test, waiting_pods, logs = page.commands("The first ten minutes")
     assert len(first) <= MOST_COMMANDS
     assert "nvidia-smi" in first[-1]
     for each in first:
@@ -59,6 +59,7 @@ def page(whole_cluster: StartWhole, tmp_path_factory: pytest.TempPathFactory) ->
     assert "FAIL" not in page.type(check)
     assert re.search(r"^ok   limit on card 0: .* could be allocated", page.type(test), re.M)
     page.type(logs)
+    page.type(waiting_pods)
     cluster.api.delete(f"{PODS}/train")
     waiting.gone(cluster.api, f"{PODS}/train")
     return page

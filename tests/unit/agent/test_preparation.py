@@ -141,7 +141,8 @@ def test_a_container_that_restarts_follows_a_new_specification(
         (
             {},
             "no card was assigned to it, because it was bound without hami-py's scheduler; "
-            "create it again with schedulerName hami-scheduler",
+            "delete the pod, so that its controller creates another one; where the webhook is "
+            "turned off, with schedulerName hami-scheduler",
         ),
         (
             {ASSIGNMENT: "{"},
