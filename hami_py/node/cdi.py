@@ -50,6 +50,10 @@ _TENANTS_HOOK = "apply-cuda-memory-limits"
 container's own NVIDIA_GPU_MEMORY_REQUEST and _LIMIT ask of the driver, also memory of others; with
 cgroup v1 a container that has them does not start."""
 
+_MPS = "/tmp/nvidia-mps"  # noqa: S108
+"""The pipes of an MPS daemon, which NVIDIA's specification has if they were there when it was made.
+With them a container would be a client of that daemon, beside our limits of time."""
+
 _NEEDED_S = 20.0
 """The kubelet has the container created right after its device is defined."""
 
@@ -102,8 +106,8 @@ class NodeCards:
         specifications = [known[card][0] for card in cards]
         return CardEdits(
             max((_OLDEST, *(each.cdi_version for each in specifications)), key=_number),
-            _without_tenants_hook(_merged(*(each.container_edits for each in specifications))),
-            _without_tenants_hook(_merged(*(known[card][1].container_edits for card in cards))),
+            _for_tenants(_merged(*(each.container_edits for each in specifications))),
+            _for_tenants(_merged(*(known[card][1].container_edits for card in cards))),
         )
 
     def why_missing(self) -> str:
@@ -229,11 +233,18 @@ def _merged(*some: Edits | None) -> dict[str, Any]:
     return merged
 
 
-def _without_tenants_hook(edits: dict[str, Any]) -> dict[str, Any]:
-    if "hooks" not in edits:
-        return edits
-    hooks = [each for each in edits["hooks"] if _TENANTS_HOOK not in (each.get("args") or ())]
-    return {**edits, "hooks": hooks}
+def _for_tenants(edits: dict[str, Any]) -> dict[str, Any]:
+    """The edits without what no container may have."""
+    return {
+        key: [each for each in value if not _is_left_out(each)]
+        if key in ("hooks", "mounts")
+        else value
+        for key, value in edits.items()
+    }
+
+
+def _is_left_out(each: Mapping[str, Any]) -> bool:
+    return _TENANTS_HOOK in (each.get("args") or ()) or each.get("containerPath") == _MPS
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -138,6 +138,17 @@ def test_no_hook_reads_what_a_container_asks_of_the_driver(
     assert cards.edits(["GPU-a"]).own["hooks"] == hooks[:1]
 
 
+def test_no_container_is_a_client_of_an_mps_daemon_on_the_node(
+    paths: Paths, cards: cdi.NodeCards
+) -> None:
+    """NVIDIA's toolkit adds the daemon's pipes to the edits for all cards, if they are there."""
+    paths_there = ("/tmp/nvidia-mps", "/run/nvidia-persistenced/socket")  # noqa: S108
+    mounts = [{"hostPath": path, "containerPath": path} for path in paths_there]
+    edits = {**NVIDIA["containerEdits"], "mounts": mounts}
+    put(paths.cdi[0], "nvidia.json", {**NVIDIA, "containerEdits": edits})
+    assert cards.edits(["GPU-a"]).common == {**edits, "mounts": mounts[1:]}
+
+
 def test_containers_that_start_at_once_have_a_device_each(
     paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices
 ) -> None:
