@@ -83,7 +83,7 @@ $(UV): | tools
 	@touch $@
 
 .PHONY: build
-build: native interposer stub ## the extension module, the preload library and the stub GPU
+build: native interposer hook stub ## the extension module, the preload library, the hook and the stub GPU
 
 .PHONY: native
 native: .venv/.complete
@@ -95,6 +95,14 @@ interposer: .venv/.complete
 		--target $(ARCH)-unknown-linux-gnu.$(GLIBC)
 	@mkdir -p hami_py/lib
 	@install -m 755 target/$(ARCH)-unknown-linux-gnu/release/libvgpu.so hami_py/lib/libvgpu.so
+
+# The programs of a node are linked with other C libraries, so the hook has its own.
+.PHONY: hook
+hook: | tools
+	@cargo rustc --quiet --release --package hami-hook -- \
+		-C target-feature=+crt-static -C relocation-model=static -C strip=symbols
+	@mkdir -p hami_py/lib
+	@install -m 755 target/release/hami-hook hami_py/lib/hami-hook
 
 .PHONY: stub
 stub: | tools
@@ -220,7 +228,7 @@ bench-node: build wheel test-cluster-tools ## the same of the node agent: a real
 
 # In a folder of its own: maturin and cargo-zigbuild have other linkers, and cargo would compile all again for each.
 .PHONY: wheel
-wheel: interposer ## one wheel for every CPython from 3.10, in dist/
+wheel: interposer hook ## one wheel for every CPython from 3.10, in dist/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/maturin build --quiet --release --zig \
 		--compatibility manylinux2014 --target-dir $(CARGO_TARGET_DIR)/wheel --out dist
 

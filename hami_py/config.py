@@ -25,6 +25,7 @@ __all__ = [
     "LIMITS",
     "NODE_NAME",
     "NODE_RUNTIME",
+    "PACKAGED_HOOK",
     "PACKAGED_LIBRARY",
     "SUMMARY",
     "TASK_PRIORITY",
@@ -67,6 +68,9 @@ NODE_RUNTIME = Path("/run/hami")
 """The runtime directory of the node agent, on a node that has one."""
 
 PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
+
+PACKAGED_HOOK = Path(__file__).parent / "lib" / "hami-hook"
+"""The program by which a container runtime checks the mounts of a container (``native/hook``)."""
 
 
 @dataclass(frozen=True)

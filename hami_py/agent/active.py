@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from hami_py.agent.coordinator import Coordinator
 from hami_py.agent.figures import Figures
@@ -73,7 +74,8 @@ class ActiveAgent:
     ) -> None:
         self._settings, self._events = settings, events
         self._node = Reference("Node", settings.node, settings.node)
-        self._state = self._open(cards, pods, node)
+        installed = library.install(settings.library, settings.paths.libraries)
+        self._state = self._open(cards, pods, node, library.hook_file(installed))
         self._answered = {card.uuid for card in cards.all}
         self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
@@ -85,7 +87,6 @@ class ActiveAgent:
             slots=settings.slots,
             killed=settings.killed,
         )
-        installed = library.install(settings.library, settings.paths.libraries)
         new = installed if self._state.enforces else None
         self._handlers = Preparation(settings, self._state, new, events.write)
         self._registration = Registration(
@@ -249,7 +250,7 @@ class ActiveAgent:
             }
         )
 
-    def _open(self, cards: Cards, pods: PodStore, node: NodeStore) -> NodeState:
+    def _open(self, cards: Cards, pods: PodStore, node: NodeStore, hook: Path) -> NodeState:
         """The ledger and the slots, as an earlier agent left them."""
         paths = self._settings.paths
         paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -262,6 +263,7 @@ class ActiveAgent:
             ledger=self._open_ledger(),
             slots=Slots(paths),
             paths=paths,
+            hook=hook,
         )
 
     def _open_ledger(self) -> Ledger:

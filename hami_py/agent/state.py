@@ -118,6 +118,7 @@ class NodeState:
         ledger: what each container has.
         slots: the slots.
         paths: the node's directories.
+        hook: the installed hook that checks the mounts of a container.
     """
 
     def __init__(
@@ -130,11 +131,12 @@ class NodeState:
         ledger: Ledger,
         slots: Slots,
         paths: Paths,
+        hook: Path,
     ) -> None:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
         self.specifications = cdi.NodeCards((*paths.cdi, paths.made_specifications))
-        self.devices = cdi.ContainerDevices(paths.cdi[-1])
+        self.devices = cdi.ContainerDevices(paths.cdi[-1], hook)
         self._paths = paths
         self.lock = threading.RLock()
         self.is_adopted = False

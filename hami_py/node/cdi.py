@@ -11,7 +11,9 @@ container never starts on other cards than the assigned ones.
     /var/run/cdi/hami.json               ours: the containers that are about to start
 
 The mounts of the slot are in the specification because of the order of mounts: the runtime drops a
-mount of the pod at the same path, and mounts deeper paths later.
+mount of the pod at the same path, and mounts deeper paths later. So a deeper path of the pod that
+leads to ours through a symbolic link would cover it. A hook (``native/hook``) therefore compares
+what the container has at our paths with what was mounted, right before its program starts.
 
 The format: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
@@ -53,6 +55,9 @@ cgroup v1 a container that has them does not start."""
 _MPS = "/tmp/nvidia-mps"  # noqa: S108
 """The pipes of an MPS daemon, which NVIDIA's specification has if they were there when it was made.
 With them a container would be a client of that daemon, beside our limits of time."""
+
+_HOOK_S = 60
+"""How long the hook may take. It waits for nothing, except a busy node; the kubelet waits 120 s."""
 
 _NEEDED_S = 20.0
 """The kubelet has the container created right after its device is defined."""
@@ -152,15 +157,16 @@ class ContainerDevices:
 
     Args:
         directory: where the specification is.
+        hook: the installed hook.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
+    def __init__(self, directory: Path, hook: Path) -> None:
+        self._path, self._hook = directory / NAME, hook
         self._defined: dict[str, tuple[float, CardEdits]] = {}
         # The containers of an earlier agent may need its specification.
         self._written_at = time.monotonic()
 
-    def define(self, slot: str, cards: CardEdits, binds: Iterable[Bind]) -> None:
+    def define(self, slot: str, cards: CardEdits, binds: Sequence[Bind]) -> None:
         """Define the device of a container, or define it anew.
 
         Args:
@@ -182,6 +188,9 @@ class ContainerDevices:
         # Of a variable the last value counts.
         variables = [f"{name}={value}" for name, value in NO_OTHERS.items()]
         own = _merged(cards.own, {"env": variables, "mounts": mounts})
+        if binds:
+            # The last hook: what NVIDIA's hooks make is there.
+            own = _merged(own, {"hooks": [self._check(binds)]})
         self._written_at = now = time.monotonic()
         self._defined = {
             name: each for name, each in self._defined.items() if now - each[0] < _NEEDED_S
@@ -203,6 +212,16 @@ class ContainerDevices:
         if time.monotonic() - self._written_at >= _NEEDED_S:
             self._written_at = math.inf
             self._path.unlink(missing_ok=True)
+
+    def _check(self, binds: Sequence[Bind]) -> dict[str, Any]:
+        """The hook: it fails, and with it the container's start, if these mounts are not seen."""
+        args = [self._hook.name]
+        for bind in binds:
+            args += ["ro" if bind.read_only else "rw", str(bind.source), str(bind.target)]
+        return {
+            **{"hookName": "createContainer", "path": str(self._hook)},
+            **{"args": args, "timeout": _HOOK_S},
+        }
 
     def _write(self, defined: list[tuple[str, CardEdits]]) -> None:
         common: Edits = defined[0][1].common

@@ -1,4 +1,4 @@
-"""The installed preload library.
+"""The installed preload library, and the hook that checks a container's mounts.
 
 Containers mount the library from the node's disk. Each version has a directory of its own, which is
 never changed: a running container keeps its library through an upgrade, and a container that
@@ -6,6 +6,9 @@ restarts gets the same one again, because the kubelet has recorded its path.
 
     /var/lib/hami/library/<format>-<digest>/libvgpu.so
                                             ld.so.preload
+                                            hami-hook
+
+The container runtime runs the hook of the agent's own version, whichever library the container has.
 
 The directory's name carries the format of the slice's files that the library reads. So the agent
 knows in which format it must create a slot for a container with an older library.
@@ -18,10 +21,18 @@ import tempfile
 from pathlib import Path
 
 from hami_py._native import FORMATS
-from hami_py.config import INSIDE, LIBRARY_NAME
+from hami_py.config import INSIDE, LIBRARY_NAME, PACKAGED_HOOK
 from hami_py.errors import StateError
 
-__all__ = ["INSIDE", "PRELOAD", "PRELOAD_NAME", "format_of", "install", "preload_file"]
+__all__ = [
+    "INSIDE",
+    "PRELOAD",
+    "PRELOAD_NAME",
+    "format_of",
+    "hook_file",
+    "install",
+    "preload_file",
+]
 
 PRELOAD_NAME = "ld.so.preload"
 
@@ -32,7 +43,7 @@ _DIGITS = 16
 
 
 def install(library: Path, libraries: Path) -> Path:
-    """Install a library, unless it is installed already.
+    """Install a library with the hook of this package, unless they are installed already.
 
     Args:
         library: the file to install.
@@ -45,12 +56,12 @@ def install(library: Path, libraries: Path) -> Path:
         StateError: it cannot be read or written.
     """
     try:
-        content = library.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
+        content, hook = library.read_bytes(), PACKAGED_HOOK.read_bytes()
+        digest = hashlib.sha256(content + hook).hexdigest()[:_DIGITS]
         target = libraries / f"{FORMATS[-1]}-{digest}"
         if not target.is_dir():
             libraries.mkdir(parents=True, exist_ok=True)
-            _create(target, content)
+            _create(target, content, hook)
     except OSError as error:
         why = f"{error.filename}: {error.strerror or error}"
         fix = "free some space, and check the directory"
@@ -76,12 +87,18 @@ def preload_file(library: Path) -> Path:
     return library.with_name(PRELOAD_NAME)
 
 
-def _create(target: Path, library: bytes) -> None:
+def hook_file(library: Path) -> Path:
+    """The hook beside an installed library."""
+    return library.with_name(PACKAGED_HOOK.name)
+
+
+def _create(target: Path, library: bytes, hook: bytes) -> None:
     """Create the directory of a version, complete or not at all."""
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
     try:
         for name, content, mode in (
             (LIBRARY_NAME, library, 0o755),
+            (PACKAGED_HOOK.name, hook, 0o755),
             (PRELOAD_NAME, f"{INSIDE / LIBRARY_NAME}\n".encode(), 0o644),
         ):
             with (aside / name).open("wb") as file:

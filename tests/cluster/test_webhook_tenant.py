@@ -310,11 +310,6 @@ def test_the_nodes_directories_are_mounted_read_only_or_not_at_all(
             "volumeMounts[0].mountPath",
         ),
         (
-            {"emptyDir": {}},
-            {"volumeMounts": [{"name": "v", "mountPath": f"/proc/self/root{LIMITS}"}]},
-            "volumeMounts[0].mountPath",
-        ),
-        (
             {"image": {"reference": "x"}},
             {"volumeMounts": [{"name": "v", "mountPath": "/usr/local"}]},
             "volumeMounts[0].mountPath",

@@ -23,7 +23,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 #: A path of the repository in backquotes, alone or in a command.
 PATH = re.compile(r"(?<![\w./-])((?:hami_py|native|interposer|tests|deploy|docs)/[\w./-]*\w)")
 #: Files that a build creates.
-BUILT = {"hami_py/lib/libvgpu.so"}
+BUILT = {"hami_py/lib/libvgpu.so", "hami_py/lib/hami-hook"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

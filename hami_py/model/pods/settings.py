@@ -87,10 +87,6 @@ class PodSettings:
     """Libraries that a container with a GPU may name in ``LD_PRELOAD``: exact paths, for example of
     a memory allocator. Only the path is checked: the image decides which file is there."""
 
-    guarded_mounts: tuple[str, ...] = ()
-    """More paths in a container that nothing of the pod may cover, beside those that enforce the
-    limits: ``/usr/local/hami`` and ``/etc/ld.so.preload`` are guarded whatever is written here."""
-
     guarded_host_paths: tuple[str, ...] = (
         "/var/lib/hami",
         "/run/hami",
@@ -153,8 +149,7 @@ class PodSettings:
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):
                 fix = "write an absolute path without spaces, colons and $"
                 raise InvalidValue("allowed_preloads", path, fix)
-        _check_guarded("guarded_mounts", self.guarded_mounts)
-        _check_guarded("guarded_host_paths", self.guarded_host_paths)
+        _check_guarded(self.guarded_host_paths)
         _check_library_directory(self.library_directory)
         for scheduler in self.schedulers:
             check_object_name("schedulers", scheduler)
@@ -173,12 +168,12 @@ class PodSettings:
         )
 
 
-def _check_guarded(name: str, paths: Sequence[str]) -> None:
+def _check_guarded(paths: Sequence[str]) -> None:
     for path in paths:
         # Normalised paths are compared with it, so another spelling would never match.
         if posixpath.normpath("/" + path.lstrip("/")) != path:
             fix = "write an absolute path without . and .. and without a slash at the end"
-            raise InvalidValue(name, path, fix)
+            raise InvalidValue("guarded_host_paths", path, fix)
 
 
 def _check_library_directory(directory: str) -> None:

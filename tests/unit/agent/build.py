@@ -22,6 +22,8 @@ from hami_py.node.slots import Slots
 
 LIBRARY = f"/var/lib/hami/library/{FORMATS[-1]}-abc/libvgpu.so"
 
+HOOK = Path("/var/lib/hami/library/hook/hami-hook")
+
 #: The memory of each card.
 CARD_MIB = 8000
 
@@ -52,6 +54,7 @@ def state(of: AgentSettings, *cards: str) -> NodeState:
         ledger=Ledger(of.paths.ledger),
         slots=Slots(of.paths),
         paths=of.paths,
+        hook=HOOK,
     )
 
 

@@ -34,6 +34,8 @@ NVIDIA: dict[str, Any] = {
     },
 }
 
+HOOK = Path("/var/lib/hami/library/x/hami-hook")
+
 BIND = Bind(Path("/run/hami/slices/s/limits"), Path("/usr/local/hami/limits"), read_only=True)
 
 
@@ -52,7 +54,7 @@ def cards(paths: Paths) -> cdi.NodeCards:
 
 @pytest.fixture
 def containers(paths: Paths) -> cdi.ContainerDevices:
-    return cdi.ContainerDevices(paths.cdi[-1])
+    return cdi.ContainerDevices(paths.cdi[-1], HOOK)
 
 
 @pytest.fixture
@@ -107,8 +109,17 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
                 "containerEdits": {
                     "env": ["NVIDIA_VISIBLE_DEVICES=void"],
                     "deviceNodes": [{"path": "/dev/nvidia1"}, {"path": "/dev/nvidia0"}],
-                    # Both cards have it, and it runs once.
-                    "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook"}],
+                    "hooks": [
+                        # Both cards have it, and it runs once.
+                        {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook"},
+                        # Behind it, because it sees what the others have made.
+                        {
+                            "hookName": "createContainer",
+                            "path": str(HOOK),
+                            "args": ["hami-hook", "ro", str(BIND.source), str(BIND.target)],
+                            "timeout": 60,
+                        },
+                    ],
                     "mounts": [
                         {
                             "hostPath": str(BIND.source),
@@ -271,7 +282,7 @@ def test_what_an_earlier_agent_has_left_is_removed_later(
     """Its containers may not have been created yet."""
     put(paths.cdi[1], "nvidia.json", NVIDIA)
     containers.define("one", cards.edits(["GPU-a"]), [])
-    again = cdi.ContainerDevices(paths.cdi[1])
+    again = cdi.ContainerDevices(paths.cdi[1], HOOK)
     again.remove_unneeded()
     assert defined(paths).keys() == {"one"}
     clock[0] += 30

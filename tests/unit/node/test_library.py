@@ -45,7 +45,9 @@ def test_the_directory_names_the_format_and_the_content(source: Path, libraries:
     installed = library.install(source, libraries)
     assert installed.parent.parent == libraries
     assert re.fullmatch(rf"{FORMATS[-1]}-[0-9a-f]{{16}}", installed.parent.name)
-    assert {path.name for path in installed.parent.iterdir()} == {"libvgpu.so", "ld.so.preload"}
+    assert {path.name for path in installed.parent.iterdir()} == {
+        *("libvgpu.so", "ld.so.preload", "hami-hook")
+    }
     assert installed.read_bytes() == CONTENT
     assert library.preload_file(installed).read_text() == "/usr/local/hami/libvgpu.so\n"
     assert library.format_of(installed) == FORMATS[-1]
@@ -55,7 +57,7 @@ def test_the_directory_names_the_format_and_the_content(source: Path, libraries:
 def test_every_user_of_a_container_can_read_it(source: Path, libraries: Path) -> None:
     installed = library.install(source, libraries)
     modes = {path.name: path.stat().st_mode & 0o777 for path in installed.parent.iterdir()}
-    assert modes == {"libvgpu.so": 0o755, "ld.so.preload": 0o644}
+    assert modes == {"libvgpu.so": 0o755, "ld.so.preload": 0o644, "hami-hook": 0o755}
     assert installed.parent.stat().st_mode & 0o777 == 0o755
 
 

@@ -116,8 +116,7 @@ def test_a_mount_over_it_is_refused(path: str) -> None:
     settings = PodSettings(library_directory=DIRECTORY)
     (finding,) = pods.admit(pod(one, volumes=[{"name": "v"}]), settings).refusals
     assert finding.field == "spec.containers[0].volumeMounts[0].mountPath"
-    is_plain = ".." not in path
-    assert (pods.admit(pod(one, volumes=[{"name": "v"}])).refusals == ()) is is_plain
+    assert pods.admit(pod(one, volumes=[{"name": "v"}])).refusals == ()
 
 
 @pytest.mark.parametrize("path", [DIRECTORY, "/usr/local", f"{DIRECTORY}/x"])

@@ -75,15 +75,6 @@ COVERS: dict[str, Manifest] = {
     "above the preload file": mount("/etc"),
     "above, a block device": device("/usr/local"),
     "above, a termination message": message("/etc"),
-    "through a process's root": mount(f"/proc/self/root{LIMITS}"),
-    "through the first process's root": mount(f"//proc/1/root/{SLOT}"),
-    "through a thread's root": mount("/proc/thread-self/root/etc/ld.so.preload"),
-    "through a task's root": mount(f"/proc/self/task/1/root{LIMITS}"),
-    "through a process's working directory": mount(f"/proc/1/cwd{LIMITS}"),
-    "through a process's descriptor": mount(f"proc/self/fd/3{LIMITS}"),
-    "through a link and a way up": mount(f"/proc/self/root/a/../../..{LIMITS}"),
-    "through another link and a way up": mount("/data/link/../hami"),
-    "a termination message through a process": message(f"/proc/self/root{LIMITS}"),
 }
 """The ways to cover a file that enforces the limits, or a directory around it."""
 
@@ -97,14 +88,14 @@ def refusal(findings: tuple[Finding, ...], place: str, written: Manifest) -> Fin
         field, value = f"{field}[0].{name}", value[0][name]
     assert (finding.rule, finding.action) == ("mount", "refuse")
     assert (finding.field, finding.value) == (f"{place}.{field}", value)
-    assert "choose" in finding.fix or "write it without" in finding.fix
+    assert "choose" in finding.fix
     return finding
 
 
 @pytest.mark.parametrize("written", COVERS.values(), ids=COVERS)
 def test_nothing_covers_what_enforces_the_limits(written: Manifest) -> None:
     finding = refusal(found(written, {}), "spec.containers[0]", written)
-    assert (SLOT in finding.fix or PRELOAD in finding.fix) or "link" in finding.fix
+    assert SLOT in finding.fix or PRELOAD in finding.fix
 
 
 @pytest.mark.parametrize("written", COVERS.values(), ids=COVERS)
@@ -143,15 +134,6 @@ def test_no_volume_of_any_type_covers_the_slot(volume: Manifest) -> None:
     for path in (SLOT, LIMITS, "/usr/local", PRELOAD):
         refusal(found(mount(path), around), "spec.containers[0]", mount(path))
     assert found(mount("/data"), around) == ()
-
-
-def test_settings_add_paths_and_remove_none() -> None:
-    for guarded in ((), ("/opt/mine",)):
-        settings = PodSettings(guarded_mounts=guarded)
-        for path in (SLOT, PRELOAD, "/opt/mine", "/opt/mine/x", "/opt"):
-            one = container(limits=GPU, **mount(path))
-            is_guarded = path in {SLOT, PRELOAD} or bool(guarded)
-            assert bool(pods.admit(pod(one), settings).refusals) is is_guarded
 
 
 @pytest.mark.parametrize("profile", [HAMI, ALIYUN], ids=lambda profile: profile.name)
@@ -240,6 +222,9 @@ LOOKALIKES = [
     "/USR/local/hami",
     "/data/...",
     "/data/..x",
+    "/data/link/../other",
+    # A hook on the node sees where links lead.
+    "/proc/self/root/usr/local/hami",
     "/proc/meminfo",
     "/proc/sys/kernel/ns_last_pid",
     "/proc/selfish/root",

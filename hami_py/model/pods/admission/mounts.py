@@ -1,11 +1,10 @@
 """What a pod mounts over the files that enforce the limits, and the volumes of the library itself.
 
-A pod must not hide a file in its container that enforces a limit. Three fields of a container
-choose a path at which the runtime puts something: ``volumeMounts``, ``volumeDevices``, and
-``terminationMessagePath``, where the kubelet mounts a writable file. Other fields place files at
-fixed paths (``/etc/hosts``, ``/etc/resolv.conf``, the token of the service account), or create an
-empty directory where none is (``workingDir``). The symbolic links of an image or a volume are
-unknown here, so a path through one of them may still lead to such a file.
+A pod must not hide a file in its container that enforces a limit. A hook on the node makes sure of
+that, whatever is mounted where (``native/hook``): such a container does not start. Here the author
+of a pod is told early, where the path in the pod shows it. Three fields of a container choose a
+path at which the runtime puts something: ``volumeMounts``, ``volumeDevices``, and
+``terminationMessagePath``, where the kubelet mounts a writable file.
 
 A volume must not expose the node's limits for writing either. ``readOnly`` alone does not suffice:
 it leaves writable what is mounted below the volume. A node's ``/run`` is nearly always a mount of
@@ -32,11 +31,7 @@ PRELOAD = "/etc/ld.so.preload"
 """The file that ld.so(8) reads in every program that it starts, whatever the environment is."""
 
 _BUILT_IN = (str(INSIDE), PRELOAD)
-"""The paths in a container that enforce its limits. No setting removes one."""
-
-_IN_PROCESS = re.compile(r"/proc/([0-9]+|self|thread-self)(/.*)?", re.DOTALL)
-"""A process's directory. runc follows ``/proc/self/root`` to the root of the container: a volume at
-``/proc/self/root/usr/local/hami`` is mounted at ``/usr/local/hami``, after ours."""
+"""The paths in a container that enforce its limits."""
 
 _PROCESS_LINK = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(root|cwd|fd)(/.*)?", re.DOTALL)
 """The links of a process (proc_pid_root(5)), whose targets are unknown here."""
@@ -66,7 +61,6 @@ class Mounts:
         self._library_mounts = library_mounts(settings)
         self._guarded_mounts = (
             *_BUILT_IN,
-            *settings.guarded_mounts,
             *(mount.mount_path for mount in self._library_mounts),
         )
         self._guarded = dict.fromkeys(settings.guarded_host_paths, "limits lie in")
@@ -114,22 +108,8 @@ class Mounts:
                     f"{each}, which limits the container, is mounted inside it, and the container "
                     "may fail to start; choose another path, or a directory inside it"
                 )
-        for is_so, problem in (
-            (
-                path.startswith(_NVIDIA_DEVICES),
-                "NVIDIA's container toolkit may add the card that it names; choose another path",
-            ),
-            (
-                _IN_PROCESS.fullmatch(path),
-                "a link of a process may lead to the limits; choose a path outside of /proc",
-            ),
-            (
-                ".." in written.split("/"),
-                "runtimes differ in where .. leads behind a symbolic link; write it without",
-            ),
-        ):
-            if is_so:
-                return problem
+        if path.startswith(_NVIDIA_DEVICES):
+            return "NVIDIA's container toolkit may add the card that it names; choose another path"
         return None
 
     def _host_path_problem(self, mount: VolumeMount, host_path: str) -> str | None:
