@@ -8,6 +8,7 @@ import pytest
 
 from cluster import objects, waiting
 from cluster.api import Api, ApiError, Object
+from cluster.charts import rendered
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.deployed import apply
@@ -90,6 +91,23 @@ def test_only_a_group_may_request_new_limits(cluster: ControlPlane, pod: str) ->
     assert refusal(lambda: cluster.api_as("editor").patch(pod, annotated("hami.io/resize", None)))
     made = objects.pod("two", metadata=resize["metadata"])
     assert refusal(lambda: cluster.api_as("editor").create(PODS, made))
+
+
+@pytest.mark.programs("helm")
+def test_an_empty_list_of_groups_is_nobody(cluster: ControlPlane, pod: str) -> None:
+    policy = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/hami-resize"
+    before = cluster.api.get(policy)["spec"]
+    (made,) = [
+        each
+        for each in rendered("--set-json", "policies.resizeGroups=[]")
+        if (each["kind"], each["metadata"]["name"]) == ("ValidatingAdmissionPolicy", "hami-resize")
+    ]
+    cluster.api.patch(policy, {"spec": made["spec"]})
+    for user in (cluster.api_as("resizer", "hami:resizers"), cluster.api):
+        act = partial(user.patch, f"{pod}?dryRun=All", annotated("hami.io/resize", "{}"))
+        waiting.until(partial(_is_refused, act, "only members of no group may write it"), "nobody")
+    cluster.api.patch(policy, {"spec": before})
+    waiting.until(lambda: refusal(act) is None, "the groups may again")
 
 
 def test_only_the_agent_may_describe_the_cards(cluster: ControlPlane) -> None:
