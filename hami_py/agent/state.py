@@ -14,6 +14,7 @@ from msgspec.structs import replace as replace_fields
 from hami_py._native import AccountSnapshot, LimitRow
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore, bound_pod
+from hami_py.config import INSIDE
 from hami_py.errors import HamiError
 from hami_py.gpu.health import ALL
 from hami_py.gpu.inventory import Inventory
@@ -220,7 +221,7 @@ class NodeState:
             if entry.gang is not None:
                 gang = gang_of_namespace(entry.pod.namespace, entry.gang)
             self.slots.ensure(entry.slot, self._rows(entry), library.format_of(installed), gang)
-            binds += slot.binds(self._paths.slots / entry.slot, installed, library.INSIDE)
+            binds += slot.binds(self._paths.slots / entry.slot, installed, INSIDE)
             binds.append(
                 slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True)
             )

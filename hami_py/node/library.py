@@ -24,16 +24,6 @@ from hami_py._native import FORMATS
 from hami_py.config import INSIDE, LIBRARY_NAME, PACKAGED_HOOK
 from hami_py.errors import StateError
 
-__all__ = [
-    "INSIDE",
-    "PRELOAD",
-    "PRELOAD_NAME",
-    "format_of",
-    "hook_file",
-    "install",
-    "preload_file",
-]
-
 PRELOAD_NAME = "ld.so.preload"
 
 PRELOAD = Path("/etc/ld.so.preload")

@@ -186,9 +186,8 @@ class Session:
                 try:
                     self._round()
                 except Forbidden as error:
-                    is_unknown = error.status == 401
-                    why = _EXPIRED if is_unknown else error.why
-                    self.shown, self.refused = None, Refused(401 if is_unknown else 403, why)
+                    is_known, self.shown = error.status != 401, None
+                    self.refused = Refused(403, error.why) if is_known else Refused(401, _EXPIRED)
                     return
                 except HamiError as error:
                     _log.warning("a session begins again: %s", error)

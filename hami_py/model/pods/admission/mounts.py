@@ -59,10 +59,7 @@ class Mounts:
             if volume.host_path is not None
         }
         self._library_mounts = library_mounts(settings)
-        self._guarded_mounts = (
-            *_BUILT_IN,
-            *(mount.mount_path for mount in self._library_mounts),
-        )
+        self._guarded_mounts = (*_BUILT_IN, *(each.mount_path for each in self._library_mounts))
         self._guarded = dict.fromkeys(settings.guarded_host_paths, "limits lie in")
         if settings.library_directory:
             self._guarded.setdefault(settings.library_directory, "the library lies in")
@@ -100,14 +97,8 @@ class Mounts:
         # The kubelet puts a relative path below the root.
         path = _normal(written)
         for each in self._guarded_mounts:
-            if _is_in(path, each):
-                return f"it would cover {each}, which limits the container; choose another path"
-        for each in self._guarded_mounts:
-            if _is_in(each, path):
-                return (
-                    f"{each}, which limits the container, is mounted inside it, and the container "
-                    "may fail to start; choose another path, or a directory inside it"
-                )
+            if _is_in(path, each) or _is_in(each, path):
+                return f"{each}, which limits the container, is mounted there; choose another path"
         if path.startswith(_NVIDIA_DEVICES):
             return "NVIDIA's container toolkit may add the card that it names; choose another path"
         return None
