@@ -162,9 +162,8 @@ pub fn keeps_locks(directory: &Path) -> io::Result<bool> {
 /// The error for an account whose file system loses locks ([`keeps_locks`]).
 pub(crate) fn not_kept() -> io::Error {
     io::Error::other(
-        "its file system drops the lock of a mapped file when the descriptor is closed (overlayfs \
-         does), so nobody could tell living processes from dead ones; put it on a tmpfs such as \
-         /dev/shm: HAMI_RUNTIME_DIR and CUDA_DEVICE_MEMORY_SHARED_CACHE name the place",
+        "its file system does not keep the locks that show which processes live (overlayfs does \
+         not); use a tmpfs such as /dev/shm (HAMI_RUNTIME_DIR, CUDA_DEVICE_MEMORY_SHARED_CACHE)",
     )
 }
 
