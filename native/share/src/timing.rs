@@ -17,9 +17,6 @@ pub struct Timing {
     pub round: u64,
     /// The shortest lease of a round, however many parties there are.
     pub shortest: u64,
-    /// The longest lease for a launch of a library of an earlier version, which only makes launches
-    /// that end within a lease and reports how long they take.
-    pub longest: u64,
     /// How long before its end a lease is prolonged if its holder is also the next one. The holder
     /// reads the new end before it stops.
     pub ahead: u64,
@@ -111,7 +108,6 @@ pub const TIMING: Timing = Timing {
     turn: 20 * MS,
     round: 68 * MS,
     shortest: 5 * MS,
-    longest: 500 * MS,
     ahead: MS,
     least_bill: MS,
     look: 10 * MS,

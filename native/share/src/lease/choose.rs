@@ -107,9 +107,7 @@ impl Leases {
         let active = party.cards.iter().map(|card| self.cards[*card].parties.len()).max();
         let active = active.unwrap_or(1) as u64;
         let length = if active <= 2 { timing.turn } else { timing.round / active };
-        let length = length.max(timing.shortest);
-        let needs = party.rows(&self.slices).map(|row| row.needs(timing)).max();
-        length.max(needs.unwrap_or(0))
+        length.max(timing.shortest)
     }
 
     /// Grants the party a lease if all its cards are free for long enough. Otherwise it is the next

@@ -136,15 +136,6 @@ impl Row {
         (self.waits || self.runs) && !self.owes()
     }
 
-    /// The longest launch that waits in a library of an earlier version, which only makes launches
-    /// that end within a lease; with a margin for the time until it has seen the lease.
-    pub fn needs(&self, timing: &Timing) -> u64 {
-        let waiting = self.processes.iter().filter(|process| process.waits());
-        let needs = waiting.map(|process| process.last.report.needs_ns).max().unwrap_or(0);
-        let needs = needs.min(timing.longest);
-        needs + needs / 32 + timing.ahead
-    }
-
     /// Whether the published grant lets a process launch.
     pub fn may_launch(&self) -> bool {
         self.grant.kind != Kind::Turn || self.grant.holder != Holder::None

@@ -74,9 +74,6 @@ fn change(prng: &mut Prng, desk: &mut Desk) {
         if prng.below(10) > 0 {
             process.report.turn = turn;
         }
-        if prng.below(3) > 0 {
-            process.report.needs_ns %= 30 * MS;
-        }
         process.active_at = match prng.below(30) {
             0 => u64::MAX,
             1 => 0,
