@@ -60,7 +60,9 @@ def test_shares(world: Worlds, workload: Workload, shares: tuple[int, ...], mode
     containers = _containers(workload, shares, mode)
     played = world().play(containers, _LONG_ENOUGH[workload])
     parts = [played.share(one.name) for one in containers]
-    assert parts == pytest.approx(list(shares), abs=1.0)
+    # Behind a long kernel, short ones of other functions run one by one.
+    most = 1.5 if workload is w.ASYNC_MIXED else 1.0
+    assert parts == pytest.approx(list(shares), abs=most)
     if mode == "soft":
         assert sum(parts) >= 98.5
     if len(set(shares)) == 1:

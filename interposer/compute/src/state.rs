@@ -27,8 +27,6 @@ const FREE_STREAMS: usize = 16;
 const KEPT_STREAMS: usize = 256;
 /// The meter notices the end of work within this time.
 const NOTICED_NS: u64 = 2 * LONGEST_POLL_NS;
-/// Any need: the coordinator asks only whether a launch waits.
-const NEEDS_LEASE: u64 = 1;
 
 /// The parts of [`Grant::unblock`]: how many launches that wait go on, and whether only those of
 /// processes with nothing in flight.
@@ -156,8 +154,8 @@ impl State {
         if at >= self.stalls_at().max(asked_at + noticed) {
             self.progress.stalled(at, has_lease);
         }
-        let is_alike = self.on(queue).is_some_and(|on| on.pace.runs(function));
-        if self.progress.admits(at, self.expected(), is_alike) {
+        let alike_ns = self.on(queue).and_then(|on| on.pace.alike_ns(function));
+        if self.progress.admits(at, alike_ns) {
             return Verdict::Go { depth, has_lease: false };
         }
         let until = self.stalls_at().max(asked_at + noticed);
@@ -239,7 +237,7 @@ impl State {
         if was_idle {
             (on.runs_since, on.ended_at) = (at, None);
         }
-        let is_whole = on.pace.launched(at, function, depth);
+        let is_whole = on.pace.launched(function, depth);
         on.launched_at = at;
         on.is_broken = false;
         // In a stall, events would fill the driver's queue.
@@ -272,10 +270,9 @@ impl State {
     /// Work of a stream has ended that took the time `took`, `None` if that is not known. `busy` of
     /// it is billed, as far as that much time has passed. Returns the billed time.
     pub(crate) fn ended(&mut self, queue: Queue, took: Option<u64>, busy: u64, at: u64) -> u64 {
-        let said = self.progress.ended(at, took.unwrap_or(0));
-        let took = took.and(said);
+        let waited = self.progress.ended(at, took.unwrap_or(0));
         if let Some(on) = self.on_mut(queue) {
-            on.pace.ended(took);
+            on.pace.ended(took, waited);
             (on.runs_since, on.poll_at) = (at, 0);
             let is_idle = on.pace.is_idle();
             self.busy -= usize::from(is_idle);
@@ -365,7 +362,8 @@ impl State {
             turn: grant.map_or(self.reported.turn, |grant| grant.turn),
             state,
             is_stalled: self.is_stalled(at),
-            needs_ns: if self.waits_for_lease() { NEEDS_LEASE } else { 0 },
+            // The coordinator asks only whether it needs any time.
+            needs_ns: u64::from(self.waits_for_lease()),
         };
         if self.reported == report {
             return false;

@@ -4,11 +4,14 @@
 //! The launches of a stream are counted in *intervals*: behind each interval the library records an
 //! event. The interval's time over its launches is their mean cost. So an interval doubles or
 //! shrinks until it takes the time that it should, and as many of them are in flight as the depth
-//! allows: at least two, one that runs and one that waits. Nothing else is learned about kernels.
+//! allows: at least two, one that runs and one that waits. Launches of which nothing is known, or
+//! which take longer than that, are in flight one by one.
 //!
 //! A kernel may wait for a launch that comes later: of another stream, thread or process. So a
 //! launch waits only while work of the process ends now and then ([`Progress`]). After the time in
-//! which something should have ended, one launch is made, then two, then four.
+//! which something should have ended, one launch is made, then two, then four. A long kernel looks
+//! the same. So launches of the function that runs wait longer: a program would queue long kernels,
+//! or graphs, faster than they end.
 
 use std::collections::VecDeque;
 
@@ -19,40 +22,37 @@ use crate::TIMING;
 pub struct Interval<M> {
     /// How many launches.
     pub launches: u64,
-    /// When the first of them was made, by the host's clock.
-    pub began: u64,
     /// The function of the first of them.
     pub function: usize,
     /// What the caller knows of its event.
     pub mark: M,
 }
 
-/// Intervals of so few launches grow to their length again in two rounds.
-const FEW: u64 = 4;
-
 /// The launches in flight on one stream.
 #[derive(Debug)]
 pub struct StreamPace<M> {
-    /// The launches since the last event, and when the first of them was made.
+    /// The launches since the last event, and the function of the first of them.
     open: u64,
-    open_began: u64,
     open_function: usize,
     closed: VecDeque<Interval<M>>,
-    /// The mean time of a launch in the last interval, in ns; `None` before the first one.
+    /// The mean time of a launch in the last interval, in ns, and the function of the first of them;
+    /// `None` before the first one. It is at least half of the time before, if that was of another
+    /// function.
     cost: Option<u64>,
-    /// The launches of the last interval that ended.
-    last: u64,
+    cost_of: usize,
+    /// How many launches in a row have taken about this time.
+    in_a_row: u64,
 }
 
 impl<M> Default for StreamPace<M> {
     fn default() -> Self {
         Self {
             open: 0,
-            open_began: 0,
             open_function: 0,
             closed: VecDeque::new(),
             cost: None,
-            last: 1,
+            cost_of: 0,
+            in_a_row: 1,
         }
     }
 }
@@ -96,7 +96,7 @@ impl<M> StreamPace<M> {
 
     /// How many launches an interval may have.
     fn most(&self, depth: u64) -> u64 {
-        self.fitting(depth).min(self.last.saturating_mul(2))
+        self.fitting(depth).min(self.in_a_row.saturating_mul(2))
     }
 
     /// How many launches take as long as an interval should.
@@ -111,25 +111,24 @@ impl<M> StreamPace<M> {
         if in_flight == 0 {
             return false;
         }
+        let Some(cost) = self.cost else { return true };
         // While the intervals grow, their cost may be that of a few launches only.
         let most = self.most(depth);
-        let is_growing = most < self.fitting(depth) || self.cost.is_none();
-        let ns = (in_flight + 1).saturating_mul(self.cost.unwrap_or(0));
-        ns > depth || (is_growing && in_flight >= 2 * most)
+        let is_growing = most < self.fitting(depth);
+        (in_flight + 1).saturating_mul(cost) > depth || (is_growing && in_flight >= 2 * most)
     }
 
-    /// Whether the oldest interval began with this function.
-    pub fn runs(&self, function: usize) -> bool {
-        match self.closed.front() {
-            Some(oldest) => oldest.function == function,
-            None => self.open > 0 && self.open_function == function,
-        }
+    /// How long the oldest interval may take, if it began with this function.
+    pub fn alike_ns(&self, function: usize) -> Option<u64> {
+        let of = self.closed.front().map_or(self.open_function, |oldest| oldest.function);
+        let may_take = || if self.cost_of == of { self.expected_ns() } else { TIMING.unknown };
+        (!self.is_idle() && of == function).then(may_take)
     }
 
     /// A launch of a function is made. Returns whether an event belongs behind it.
-    pub fn launched(&mut self, now: u64, function: usize, depth: u64) -> bool {
+    pub fn launched(&mut self, function: usize, depth: u64) -> bool {
         if self.open == 0 {
-            (self.open_began, self.open_function) = (now, function);
+            self.open_function = function;
         }
         self.open += 1;
         self.open >= self.most(depth)
@@ -140,43 +139,42 @@ impl<M> StreamPace<M> {
     /// time on the card.
     pub fn close(&mut self, mark: M) {
         let launches = std::mem::take(&mut self.open);
-        let (began, function) = (self.open_began, self.open_function);
-        self.closed.push_back(Interval { launches, began, function, mark });
+        self.closed.push_back(Interval { launches, function: self.open_function, mark });
     }
 
     /// The oldest interval has ended, or all that is open if there is none. It took the time
-    /// `took`; `None` if that says nothing about its launches. Returns the interval.
-    pub fn ended(&mut self, took: Option<u64>) -> Option<Interval<M>> {
-        let ended = self.closed.pop_front();
-        let launches = match &ended {
-            Some(interval) => interval.launches,
-            None => std::mem::take(&mut self.open),
+    /// `took`, if that is known. If it `waited` for another launch, its launches may be shorter.
+    pub fn ended(&mut self, took: Option<u64>, waited: bool) {
+        let (function, launches) = match self.closed.pop_front() {
+            Some(interval) => (interval.function, interval.launches),
+            None => (self.open_function, std::mem::take(&mut self.open)),
         };
-        if let Some(took) = took.filter(|_| launches > 0) {
-            let cost = took / launches;
-            // The first launch after a pause is an interval of its own. It says nothing new if it
-            // took about as long as the ones before. Short kernels would lose much time if the
-            // intervals grew from one launch again.
-            let is_alike = |known: u64| known.abs_diff(cost) <= known / 2;
-            let is_news = launches > 1 || self.last <= FEW || !self.cost.is_some_and(is_alike);
-            if is_news {
-                (self.cost, self.last) = (Some(cost), launches);
-            }
+        let known = self.cost.unwrap_or(0);
+        let Some(took) = took.filter(|_| launches > 0 && (!waited || known == 0)) else { return };
+        let cost = took / launches;
+        // One launch is an interval of its own after a pause, and where a stream waits for another.
+        let is_alike = launches == 1 && known.abs_diff(cost) <= known / 2;
+        self.in_a_row = launches + if is_alike { self.in_a_row } else { 0 };
+        // Behind a few short launches, the long one of another function may come again.
+        let least = if function == self.cost_of { 0 } else { known / 2 };
+        if cost >= least {
+            self.cost_of = function;
         }
-        ended
+        self.cost = Some(cost.max(least));
     }
 }
 
-/// How many of the last intervals tell a stall from a long kernel.
-const REMEMBERED: usize = 8;
+/// The longest time seen tells a stall from a long kernel. It counts less with each interval: by one
+/// part of so many.
+const FORGETS: u64 = 32;
 
 /// Whether the work of a process on a card makes progress.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// When work last ended, or began on an idle card.
     at: u64,
-    longest: [u64; REMEMBERED],
-    intervals: usize,
+    /// The longest time of an interval that waited for no launch.
+    longest: u64,
     /// When the last round began in which launches are let go on although nothing has ended, and how
     /// many rounds there were; `silent` ones in which the process was not permitted to launch.
     round_at: u64,
@@ -186,7 +184,8 @@ pub struct Progress {
     admitted: u64,
     /// When launches were last let go on, of this process or perhaps of another one.
     admitted_at: u64,
-    /// How many launches of the function that runs were made since the progress.
+    /// How many launches of the function that runs were let go on, since an interval that waited for
+    /// no launch.
     alike: u32,
 }
 
@@ -196,27 +195,26 @@ impl Progress {
         self.at = now;
     }
 
-    /// Work that took the time `took` has ended. Returns that time if it says something about the
-    /// launches: they did not wait for one that was let go on.
-    pub fn ended(&mut self, now: u64, took: u64) -> Option<u64> {
+    /// Work that took the time `took` has ended. Returns whether it may have waited for a launch that
+    /// was let go on.
+    pub fn ended(&mut self, now: u64, took: u64) -> bool {
         let since = now.saturating_sub(self.admitted_at);
         let waited =
             self.admitted_at > 0 && since < took && since < (took / 8).max(TIMING.depth / 4);
         if !waited {
             // A kernel that waited for the host is no reason for more patience.
-            self.longest[self.intervals % REMEMBERED] = took.min(TIMING.drain);
-            self.intervals += 1;
+            let rest = self.longest - self.longest.div_ceil(FORGETS);
+            (self.longest, self.alike) = (took.min(TIMING.drain).max(rest), 0);
         }
         (self.at, self.round_at, self.admitted) = (now, now, 0);
-        (self.rounds, self.silent, self.alike) = (0, 0, 0);
-        (!waited).then_some(took)
+        (self.rounds, self.silent) = (0, 0);
+        waited
     }
 
     /// How long nothing may end. `expected`: how long the oldest interval is expected to take, of
     /// the stream with the longest.
     fn patience(&self, expected: u64) -> u64 {
-        let longest = self.longest.iter().copied().fold(expected, u64::max);
-        TIMING.stall.max(longest.saturating_mul(2))
+        TIMING.stall.max(self.longest.max(expected).saturating_mul(2))
     }
 
     /// When the work counts as stalled, or the next round comes, if nothing ends until then.
@@ -254,16 +252,17 @@ impl Progress {
         self.admitted = self.admitted.max(launches);
     }
 
-    /// Whether a launch that waits is made although the work is stalled. More launches of the
-    /// function that runs (`is_alike`) may just be as long, so each of them waits twice as long as
-    /// the one before it.
-    pub fn admits(&mut self, now: u64, expected: u64, is_alike: bool) -> bool {
-        let alike_at = self.at.saturating_add(self.patience(expected) << self.alike.min(10));
-        if self.admitted == 0 || is_alike && now < alike_at {
+    /// Whether a launch that waits is made although the work is stalled. `alike_ns`: it is of the
+    /// function that runs, which may take so long. Such launches are as long, and behind the running
+    /// one, so they do not end it: each waits twice as long as the one before it.
+    pub fn admits(&mut self, now: u64, alike_ns: Option<u64>) -> bool {
+        let wait = alike_ns.map_or(0, |ns| self.patience(ns) << self.alike.min(10));
+        if self.admitted == 0 || now < self.at.saturating_add(wait) {
             return false;
         }
-        (self.admitted, self.admitted_at) = (self.admitted - 1, now);
-        self.alike += u32::from(is_alike);
+        self.admitted -= 1;
+        self.alike += u32::from(alike_ns.is_some());
+        self.admitted_at = alike_ns.map_or(now, |_| self.admitted_at);
         true
     }
 }

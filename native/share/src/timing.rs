@@ -85,6 +85,10 @@ pub struct Timing {
     /// made none for twice the longest time seen. It may wait for a launch that waits, so launches
     /// go on: first one, then two, then four, with twice the time between them.
     pub stall: u64,
+    /// How long a launch may take of whose function nothing is known. Twice this time is the first
+    /// wait before another launch of the function goes on behind it. A program with long kernels
+    /// otherwise fills the driver's queue while its first kernel runs.
+    pub unknown: u64,
 
     // The ledger.
     /// The most that a slice saves up while it does not use its share. Halved, a server's 95th
@@ -128,6 +132,7 @@ pub const TIMING: Timing = Timing {
     backlog: 20 * MS,
     overlap: 200 * US,
     stall: 10 * MS,
+    unknown: 500 * MS,
     saved: 100 * MS,
     claim: 2_000 * MS,
     debt: 60_000 * MS,

@@ -31,10 +31,11 @@ pub fn permission(grant: &Grant, slot: u16, regime: Regime) -> Permission {
     }
 }
 
-/// A stream, and when its last work ended.
+/// A stream: when the first launch of each interval was made, and when its last work ended.
 #[derive(Debug, Default)]
 struct Stream {
-    pace: StreamPace<()>,
+    pace: StreamPace<u64>,
+    open_at: u64,
     ended_at: u64,
 }
 
@@ -117,8 +118,8 @@ impl Pace {
         if permitted && !on.is_some_and(|it| it.pace.is_full(depth)) {
             return Ok(());
         }
-        let is_alike = on.is_some_and(|it| it.pace.runs(function));
-        if self.progress.admits(now, self.expected(), is_alike) {
+        let alike_ns = on.and_then(|it| it.pace.alike_ns(function));
+        if self.progress.admits(now, alike_ns) {
             return Ok(());
         }
         Err(if permitted { None } else { again })
@@ -132,9 +133,12 @@ impl Pace {
             self.billed_until = self.billed_until.max(now);
         }
         let it = self.streams.entry(stream).or_default();
-        let records = it.pace.launched(now, function, depth);
+        if it.pace.open() == 0 {
+            it.open_at = now;
+        }
+        let records = it.pace.launched(function, depth);
         if records {
-            it.pace.close(());
+            it.pace.close(it.open_at);
         }
         records
     }
@@ -142,13 +146,14 @@ impl Pace {
     /// An event has been seen, or the stream is seen to be `empty`.
     pub fn ended(&mut self, now: u64, stream: usize, began: u64, at: u64, empty: bool) {
         let it = self.streams.get_mut(&stream).expect("it launched");
-        let launched = it.pace.oldest().map_or(began, |interval| interval.began);
-        let said = self.progress.ended(now, at - launched.max(it.ended_at).min(at));
+        let launched = it.pace.oldest().map_or(began, |interval| interval.mark);
+        let took = at - launched.max(it.ended_at).min(at);
+        let waited = self.progress.ended(now, took);
         if it.pace.oldest().is_some() {
-            it.pace.ended(said);
+            it.pace.ended(Some(took), waited);
         }
         while empty && it.pace.in_flight() > 0 {
-            it.pace.ended(None);
+            it.pace.ended(None, false);
         }
         it.ended_at = at;
         let from = began.max(self.billed_until).min(at);

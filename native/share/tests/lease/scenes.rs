@@ -315,3 +315,36 @@ fn long_kernels_of_a_soft_slice_are_paid_back() {
     println!("{shares:.2?}");
     assert!((shares[0] - 25.0).abs() <= 1.5 && shares[1] >= 73.0, "{shares:?}");
 }
+
+/// The least that a process has in any second, in percent.
+fn least(machine: &mut Machine, p: usize, seconds: u64) -> f64 {
+    let mut work = vec![0];
+    for hundredth in 1..=100 * seconds {
+        machine.run(hundredth * 10 * MS);
+        work.push(machine.work(p));
+    }
+    let least = work.windows(101).map(|it| it[100] - it[0]).min().unwrap();
+    least as f64 / S as f64 * 100.0
+}
+
+/// Their time is not known while the first of them runs.
+#[test]
+fn long_launches_take_no_time_from_a_neighbour() {
+    for regime in [hard as fn(u32) -> Regime, soft] {
+        for count in [1, 2] {
+            for ms in [20, 42, 85, 90, 100, 120, 150, 300, 400] {
+                for behind in [0, 1, 8] {
+                    let kernels = [vec![ms * MS], vec![2 * MS; behind]].concat();
+                    let long = vec![Program::Saturate(kernels)];
+                    let beside = one(regime(79), self::kernels(500 * US));
+                    let scene = vec![(regime(20), vec![long; count]), beside];
+                    let least = least(&mut build(&scene, false), count, 5);
+                    println!("{count} x {ms} ms, {behind} short: {least:.1}");
+                    // One round of each process cannot be interrupted.
+                    let launches = (count as u64 * (ms + 2 * behind as u64)) as f64 / 10.0;
+                    assert!(least >= f64::min(60.0, 93.0 - launches), "{count} {ms} {behind}");
+                }
+            }
+        }
+    }
+}
