@@ -18,9 +18,9 @@ use crate::launch::{Queue, Stream};
 use crate::seats::Seats;
 use crate::streams::{GAP_NS, LONGEST_POLL_NS, OnStream};
 
-/// All streams together may have this many times the work of one stream in flight, because they may
-/// run at the same time.
-const STREAMS_DEPTH: u64 = 4;
+/// All streams together may have this many times the work of one stream in flight. If they run at
+/// the same time, the time of the card counts.
+const STREAMS_DEPTH: u64 = 2;
 /// So many streams may have a launch in flight in any case.
 const FREE_STREAMS: usize = 16;
 /// The most streams that are remembered while nothing of theirs is in flight.
@@ -183,7 +183,7 @@ impl State {
         // Kernels of a few streams may wait for each other.
         let is_crowded = if on.is_some() { self.busy > 1 } else { self.busy >= FREE_STREAMS };
         on.is_some_and(|on| on.pace.is_full(depth))
-            || (is_crowded && total() >= STREAMS_DEPTH * depth)
+            || (is_crowded && total() / self.own.overlap() >= STREAMS_DEPTH * depth)
     }
 
     /// When the work counts as stalled if none of it ends until then.
@@ -280,7 +280,9 @@ impl State {
         if self.is_idle() {
             self.idle_since = at;
         }
-        self.wall.bill(at, busy, !self.is_idle())
+        let billed = self.wall.bill(at, busy, !self.is_idle());
+        self.own.ended(took.unwrap_or(billed), billed);
+        billed
     }
 
     /// Debits the bucket, which has this rate. `None`: the bucket does not bind. Time that is lent,

@@ -4,9 +4,13 @@
 //! The bucket gets credit by the clock and pays the engine time that was measured. A lease begins
 //! when the bucket has credit. What the lease begins together is launched together, so kernels of
 //! several streams overlap as without a share, and a step of a program is not cut. The debt is paid
-//! by a later beginning of the next lease.
+//! by a later beginning of the next lease. If kernels of several streams run at the same time, the
+//! leases and the pauses are longer: a pipeline over streams begins each lease with one stream.
 
 use crate::{Bucket, TIMING, WHOLE_PPM};
+
+/// So much work tells how streams overlap.
+const RECENT_NS: u64 = 1_000_000_000;
 
 /// The bucket of a process, and the end of its last lease.
 #[derive(Clone, Debug)]
@@ -14,6 +18,9 @@ pub struct OwnLease {
     /// Credit less engine time.
     pub bucket: Bucket,
     until: u64,
+    /// The recent time of the streams, and of the card: less, if streams run at the same time.
+    on_streams: u64,
+    on_card: u64,
 }
 
 /// Whether the process may launch.
@@ -28,7 +35,20 @@ pub enum Own {
 impl OwnLease {
     /// Without credit.
     pub fn new(now: u64) -> Self {
-        Self { bucket: Bucket::new(now), until: 0 }
+        Self { bucket: Bucket::new(now), until: 0, on_streams: 0, on_card: 0 }
+    }
+
+    /// Work of a stream has ended that took the time `took`, of which `billed` was billed.
+    pub fn ended(&mut self, took: u64, billed: u64) {
+        (self.on_streams, self.on_card) = (self.on_streams + took, self.on_card + billed);
+        if self.on_card > RECENT_NS {
+            (self.on_streams, self.on_card) = (self.on_streams / 2, self.on_card / 2);
+        }
+    }
+
+    /// How many streams have run at the same time.
+    pub fn overlap(&self) -> u64 {
+        (self.on_streams / self.on_card.max(1)).max(1)
     }
 
     /// Asks for a launch. `running`: since when work that is not billed yet has been running.
@@ -42,7 +62,8 @@ impl OwnLease {
         let rest = whole.saturating_sub(rate).max(1);
         let length = TIMING.pause.saturating_mul(rate) / rest;
         if balance > 0 && now >= self.until {
-            self.until = now + length.clamp(TIMING.depth, TIMING.turn);
+            let longer = length.saturating_mul(self.overlap().min(5));
+            self.until = now + longer.clamp(TIMING.depth, TIMING.turn * self.overlap().min(2));
         }
         if now < self.until {
             return Own::Held(depth.min(length.max(TIMING.depth)));
