@@ -25,7 +25,7 @@ _PERCENT = 100
 _NS = 1_000_000_000
 
 _SHARE_S = 1.0
-"""The seconds over which the used share is measured, at least: a lease lasts up to 0.1 s."""
+"""The seconds over which the used share is measured, at least: many leases of up to 23 ms."""
 
 
 class Figures:

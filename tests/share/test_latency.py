@@ -117,3 +117,18 @@ def test_a_server_beside_a_trainer(world: Worlds, seed: int, mode: Literal["hard
     held = world().play(containers, SECONDS)
     assert p95_ms(held.said["server"][0]) <= 0.5 * p95_ms(bare.said["server"][0])
     assert held.share("trainer") >= 48
+
+
+@pytest.mark.parametrize("us", [5_000, *(pytest.param(us, marks=TORTURE) for us in (500, 20_000))])
+def test_frames_of_a_program_with_more_share_than_it_needs(world: Worlds, us: int) -> None:
+    """30 frames a second need 9 % of the card. It pays for its neighbour's kernels beside its own.
+
+    docs/configuration.md says by how much the share has to exceed the need.
+    """
+    period_us = 33_333
+    video = ("--work", "bursty", "--kernel-us", 500, "--busy-percent", 9, "--period-us", period_us)
+    trainer = Program(("--work", "async", "--kernel-us", us))
+    both = [Container("video", [Program(video)], 16, "soft"), Container("t", [trainer], 84, "soft")]
+    late = world().play(both, SECONDS).said["video"][0]["late_ns"]
+    assert len(late) == 301
+    assert max(late) < 1000 * period_us
