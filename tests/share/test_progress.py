@@ -82,14 +82,16 @@ def _assert_ended(played: Played, rounds: int, share: int) -> None:
         (1, 10, 50, 99),
         MODES,
         _COMPANY,
-        known=[
-            *((how, 2, 40, 1, "hard", beside) for how, beside in product(_HOW, _BESIDE)),
-            *((how, 8, 40, 1, "hard", "alone") for how in _HOW),
-            *(
-                (how, 8, 40, share, "hard", beside)
-                for how, share, beside in product(_HOW, (1, 10, 50, 99), _BESIDE)
-            ),
-        ],
+        failing={
+            "it takes more than three times the expected time": [
+                *((how, 2, 40, 1, "hard", beside) for how, beside in product(_HOW, _BESIDE)),
+                *((how, 8, 40, 1, "hard", "alone") for how in _HOW),
+                *(
+                    (how, 8, 40, share, "hard", beside)
+                    for how, share, beside in product(_HOW, (1, 10, 50, 99), _BESIDE)
+                ),
+            ]
+        },
     ),
 )
 def test_a_kernel_that_spins_until_it_is_opened(
@@ -145,7 +147,11 @@ def test_short_and_long_kernels_behind_one_that_spins(
         (1, 10, 50, 99),
         MODES,
         _COMPANY,
-        known=[(256, 1, "hard", beside) for beside in _BESIDE],
+        failing={
+            "it takes more than three times the expected time": [
+                (256, 1, "hard", beside) for beside in _BESIDE
+            ]
+        },
     ),
 )
 @pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
@@ -165,22 +171,24 @@ _PAUSES = (0, 5_000)
 
 
 @pytest.mark.parametrize(
-    ("pause_us", "share", "mode", "company"),
+    ("us", "pause_us", "share", "mode", "company"),
     varied(
         [
-            (0, 50, "hard", "alone"),
-            (5_000, 50, "hard", "alone"),
-            (5_000, 30, "hard", "beside one"),
-            (5_000, 70, "soft", "beside one"),
+            (500, 0, 50, "hard", "alone"),
+            (500, 5_000, 50, "hard", "alone"),
+            (500, 5_000, 30, "hard", "beside one"),
+            (500, 5_000, 70, "soft", "beside one"),
         ],
+        (500, 5_000),
         _PAUSES,
         (1, 10, 50, 99),
         MODES,
         _COMPANY,
-        known=[(5_000, 1, "hard", "alone")],
+        failing={
+            "it takes more than three times the expected time": [(5_000, 5_000, 1, "hard", "alone")]
+        },
     ),
 )
-@pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
 def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
     world: Worlds, *, us: int, pause_us: int, share: int, mode: Mode, company: Company
 ) -> None:
@@ -194,16 +202,26 @@ def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
 
 
 @pytest.mark.parametrize(
-    ("share", "mode", "company"),
+    ("us", "share", "mode", "company"),
     varied(
-        [(50, "hard", "alone"), (50, "hard", "beside one"), (50, "soft", "beside one")],
+        [
+            (10_000, 50, "hard", "alone"),
+            (10_000, 50, "hard", "beside one"),
+            (10_000, 50, "soft", "beside one"),
+        ],
+        (10_000, 4_000),
         (10, 30, 50, 90, 99),
         MODES,
         _COMPANY,
-        known=[(share, mode, "beside three") for share in (10, 99) for mode in MODES],
+        failing={
+            "it uses 14 % more engine time than without a share": [
+                (4_000, 10, "hard", "beside three"),
+                (4_000, 10, "soft", "beside three"),
+                (4_000, 99, "hard", "beside three"),
+            ]
+        },
     ),
 )
-@pytest.mark.parametrize("us", [10_000, pytest.param(4_000, marks=TORTURE)])
 def test_kernels_of_blocking_streams_stay_beside_each_other(
     world: Worlds, us: int, share: int, mode: Mode, company: Company
 ) -> None:

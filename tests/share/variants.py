@@ -1,7 +1,7 @@
 """A few variants of a test in every run, and all combinations in the thorough one."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 import pytest
@@ -14,19 +14,38 @@ Mode = Literal["hard", "soft"]
 MODES: Sequence[Mode] = get_args(Mode)
 
 
+#: Combinations that fail, by the reason.
+Failing = Mapping[str, Collection[tuple[object, ...]]]
+
+
 def varied(
     some: Sequence[tuple[object, ...]],
     *axes: Sequence[object],
-    known: Collection[tuple[object, ...]] = (),
+    failing: Failing | None = None,
 ) -> list[object]:
     """Values for `parametrize`: ``some`` always, all combinations of ``axes`` in the torture tier.
 
     Args:
         some: each with one value for every axis, of the axis or not.
         axes: the values of each argument.
-        known: combinations that are not tested, because they fail: docs/configuration.md,
-            "Known faults of shares".
+        failing: combinations that are expected to fail, of the axes or not.
     """
-    without = {*some, *known}
-    others = (values for values in itertools.product(*axes) if values not in without)
-    return [*some, *(pytest.param(*values, marks=TORTURE) for values in others)]
+    return thorough(some, itertools.product(*axes), failing)
+
+
+def thorough(
+    some: Sequence[tuple[object, ...]],
+    every: Iterable[tuple[object, ...]],
+    failing: Failing | None = None,
+) -> list[object]:
+    """The same of combinations that are not all of some axes."""
+    reasons = {values: reason for reason, each in (failing or {}).items() for values in each}
+    others = dict.fromkeys([*every, *reasons])
+    return [*some, *(_thorough(values, reasons) for values in others if values not in some)]
+
+
+def _thorough(values: tuple[object, ...], reasons: Mapping[tuple[object, ...], str]) -> object:
+    marks = [TORTURE]
+    if values in reasons:
+        marks.append(pytest.mark.xfail(strict=True, reason=reasons[values]))
+    return pytest.param(*values, marks=marks)
