@@ -33,8 +33,8 @@ def _kernels(ms: int) -> Program:
 
 
 def _graphs(ms: int) -> Program:
-    """A graph of ten kernels is one launch."""
-    return Program(("--work", "graph", "--kernel-us", 100 * ms, "--chain", 10, *_QUEUE))
+    """A graph of twenty kernels is one launch."""
+    return Program(("--work", "graph", "--kernel-us", 50 * ms, "--chain", 20, *_QUEUE))
 
 
 _HOW = {"kernels": _kernels, "graphs": _graphs}
@@ -84,8 +84,9 @@ def test_training_steps_of_one_graph_each(world: Worlds, mode: Mode, processes: 
         Container("neighbour", [w.ASYNC_500US.program], 50, mode),
     ]
     played = world().play(both, _SECONDS)
-    assert _least(played, "neighbour") >= 43
-    assert played.share("neighbour") == pytest.approx(50, abs=1.5)
+    assert _least(played, "neighbour") >= 48 - 4.5 * processes
+    # The last graphs may not be paid yet.
+    assert played.share("neighbour") == pytest.approx(50, abs=0.5 + processes * 9 / _SECONDS)
 
 
 @pytest.mark.parametrize(
