@@ -14,7 +14,8 @@ import pytest
 
 from support.artifacts import Artifacts
 from support.commands import HamiCommand
-from support.running import run
+from support.programs import Programs
+from support.running import Started, run
 from support.stub import StubServer
 
 Stub = Callable[..., StubServer]
@@ -69,6 +70,21 @@ def launcher(tmp_path: Path) -> list[str]:
     path = tmp_path / "launcher.py"
     path.write_text(LAUNCHER)
     return [sys.executable, str(path)]
+
+
+@pytest.fixture
+def choosing(
+    preload: Callable[..., dict[str, str]], slice_dir: Callable[..., Path]
+) -> Callable[..., dict[str, str]]:
+    """`choosing(gpu, 2, 0)` is the environment of a program in a slice of these cards."""
+
+    def env(gpu: StubServer, *numbers: int) -> dict[str, str]:
+        uuids = gpu.uuids()
+        slice = slice_dir(dict.fromkeys(uuids, 2**30))
+        (slice / "chosen-cards").write_text("".join(f"{uuids[number]}\n" for number in numbers))
+        return preload(gpu, slice)
+
+    return env
 
 
 def hexes(gpu: StubServer) -> list[str]:
@@ -139,3 +155,79 @@ def test_a_slice_without_a_choice_leaves_the_order_and_the_variable_alone(
     bare = json.loads(run([*launcher, "-", "1"], gpu.env).out)
     done = hami(gpu, "run", "--", *launcher, "-", "1")
     assert json.loads(done.out) == bare
+
+
+def environments(lines: list[str], ours: set[str]) -> dict[str, list[str]]:
+    """The environments that the program printed, without what the shell and the slice have set."""
+    found: dict[str, list[str]] = {"": []}
+    for line in lines:
+        if "=" not in line:
+            found[line] = []
+        elif line.split("=")[0] not in {"_", "PWD", "SHLVL", *ours}:
+            found[next(reversed(found))].append(line)
+    return {name: sorted(variables) for name, variables in found.items() if variables}
+
+
+@pytest.mark.parametrize(
+    "change", ["none", "add", "overwrite", "remove", "hide", "choose", "add hide choose"]
+)
+def test_variables_that_a_thread_changes_during_cuinit_stay_changed(
+    stub_server: Stub,
+    program: Programs,
+    choosing: Callable[..., dict[str, str]],
+    change: str,
+) -> None:
+    """Frameworks start threads before they start CUDA, and threads start programs."""
+    gpu = stub_server("t4,a100,h100")
+    chosen = choosing(gpu, 2, 0)
+    start = {"OLD": "old", "GONE": "gone", "CUDA_VISIBLE_DEVICES": "1"}
+    seen = []
+    for env in (gpu.env, chosen):
+        before = gpu.calls()["cuInit"]
+        gpu.control({"command": "slow", "symbol": "cuInit", "us": 600_000_000})
+        with Started([program("environment_during_init")], {**env, **start}) as started:
+            gpu.wait_until(lambda gpu, before=before: gpu.calls()["cuInit"] > before)
+            started.tell(change)
+            started.wait_for("changed")
+            gpu.control({"command": "slow", "symbol": "cuInit", "us": 0})
+            seen.append(started.finish())
+    bare, sliced = seen
+    assert (bare.code, sliced.code, sliced.err) == (0, 0, "")
+    # The stub reads the variable before the delay: it is 1.
+    assert f"cards {hexes(gpu)[1]}" in bare.lines
+    assert f"cards {hexes(gpu)[0]}" in sliced.lines
+    assert "GPU-" not in sliced.out
+    ours = set(chosen) - set(gpu.env)
+    found = environments(bare.lines, ours)
+    assert set(found) == {"child during", "program after", "child after"}
+    assert environments(sliced.lines, ours) == found
+
+
+@pytest.mark.parametrize("imports", [False, True])
+def test_a_driver_that_cannot_be_told_the_cards_is_refused(
+    stub_server: Stub,
+    program: Programs,
+    choosing: Callable[..., dict[str, str]],
+    artifacts: Artifacts,
+    launcher: list[str],
+    *,
+    imports: bool,
+) -> None:
+    """Without an import of getenv, the library changes the list of variables while cuInit runs."""
+    gpu = stub_server("t4,a100,h100")
+    flags = [f'-DINNER="{artifacts.libcuda}"', *(["-DIMPORTS"] if imports else [])]
+    driver = Path(launcher[-1]).parent / "outer" / "libcuda.so.1"
+    driver.parent.mkdir()
+    driver.write_bytes(program("outer_driver", *flags).read_bytes())
+    path = f"{driver.parent}:{artifacts.stub_dir}"
+    env = {**choosing(gpu, 2, 0), "LD_LIBRARY_PATH": path, "CUDA_VISIBLE_DEVICES": "1,0"}
+    done = run([*launcher, "worker"], env)
+    shown = json.loads(done.out)
+    assert shown["variable"] == "1,0"
+    if imports:
+        assert shown["cards"] == []
+        (line,) = done.err.splitlines()
+        assert line.startswith("hami: the driver shows other cards than `hami run --device`")
+    else:
+        assert shown["cards"] == [hexes(gpu)[0], hexes(gpu)[2]]
+        assert done.err == ""

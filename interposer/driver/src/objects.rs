@@ -7,6 +7,7 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::libdl;
 use hami_limits::elf::Dynamic;
@@ -57,6 +58,19 @@ pub fn defined_between(first: usize, last: usize, name: &str) -> bool {
         }
     });
     found
+}
+
+/// Makes `to` the address at which each loaded object with this SONAME finds the function `name` of
+/// another object. Returns whether one of them imports that function.
+///
+/// The visit is under the loader's lock, so one thread at a time writes.
+pub fn rebind(soname: &CStr, name: &[u8], to: usize) -> bool {
+    let mut is_bound = false;
+    each_object(|object| {
+        let Some(dynamic) = object.dynamic().filter(|_| object.is_named(soname)) else { return };
+        dynamic.each_import(name, |pointer| is_bound |= object.write(pointer, to));
+    });
+    is_bound
 }
 
 /// The path of the loaded object that contains an address.
@@ -166,6 +180,38 @@ impl Object<'_> {
 
     pub(crate) fn is_named(&self, soname: &CStr) -> bool {
         self.dynamic().is_some_and(|dynamic| dynamic.is_named(soname.to_bytes()))
+    }
+
+    /// Writes a pointer of the object, also where the loader has made its page read-only. Returns
+    /// whether the pointer has this value now.
+    fn write(&self, pointer: usize, value: usize) -> bool {
+        // SAFETY: an aligned pointer of the object.
+        let cell = unsafe { AtomicUsize::from_ptr(pointer as *mut usize) };
+        if cell.load(Ordering::Relaxed) == value {
+            return true;
+        }
+        // SAFETY: sysconf reads a constant.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let page = pointer & !(size - 1);
+        // The loader protects whole pages only.
+        let is_read_only =
+            self.headers.iter().filter(|header| header.p_type == libc::PT_GNU_RELRO).any(
+                |header| {
+                    let start = self.base.wrapping_add(header.p_vaddr as usize);
+                    let end = (start + header.p_memsz as usize) & !(size - 1);
+                    page >= start & !(size - 1) && page < end
+                },
+            );
+        // SAFETY: a page of the object that holds only data.
+        let protect = |access| unsafe { libc::mprotect(page as *mut c_void, size, access) } == 0;
+        if is_read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
+            return false;
+        }
+        cell.store(value, Ordering::Relaxed);
+        if is_read_only {
+            protect(libc::PROT_READ);
+        }
+        true
     }
 
     fn function(&self, name: &[u8]) -> Option<usize> {

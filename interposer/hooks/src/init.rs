@@ -14,7 +14,13 @@ pub(crate) unsafe fn init(flags: u32) -> CUresult {
     }
     cards::note_visible_devices();
     // SAFETY: the program's own argument.
-    let result = numbers::in_slice(|| unsafe { real::cuInit(flags) });
+    let result = match numbers::in_slice(|| unsafe { real::cuInit(flags) }) {
+        Ok(result) => result,
+        Err(reason) => {
+            report_refusal(reason);
+            return CUDA_ERROR_NO_DEVICE;
+        }
+    };
     if result == CUDA_SUCCESS {
         process::note_initialised();
         if let Slice::Limited(limited) = current() {

@@ -49,6 +49,16 @@ pub fn of_nvml(limited: &Limited, uuid: &str, index: Option<usize>) -> Card {
     limited.card(-1, uuid, index)
 }
 
+/// The UUIDs of the devices that the driver shows.
+pub(crate) fn uuids() -> Vec<String> {
+    let mut count = 0;
+    // SAFETY: a local variable.
+    match unsafe { real::cuDeviceGetCount(&raw mut count) } {
+        CUDA_SUCCESS => (0..count).filter_map(uuid_of).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// The UUID of a device as text. For a MIG slice it is the slice's own, if the driver has the newer
 /// call.
 fn uuid_of(device: CUdevice) -> Option<String> {

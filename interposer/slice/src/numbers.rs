@@ -1,30 +1,138 @@
 //! Card numbers in a slice whose cards were chosen (`hami run --device`): they count these cards, in
 //! the order in which they were chosen, as in a container that has no others.
 //!
-//! The driver reads `CUDA_VISIBLE_DEVICES` in cuInit and counts the cards of the machine. So it finds
-//! UUIDs there while cuInit runs. The program does not: launchers read the variable and set it to
-//! numbers, and many take nothing else (vllm 13815, DeepSpeed 5278).
+//! The driver reads `CUDA_VISIBLE_DEVICES` in cuInit and counts the cards of the machine. So it must
+//! find UUIDs there. The program must not: launchers read the variable and set it to numbers, and
+//! many take nothing else (vllm 13815, DeepSpeed 5278).
 //!
-//! `setenv` would free the list of variables while other threads read it. So the driver gets a list
-//! of ours, and the program's comes back afterwards.
+//! So the driver's own pointer to `getenv` leads here. Only the driver calls through it, whatever
+//! thread it is on, and each call finds the list that the program has at that moment. The
+//! environment stays the program's.
+//!
+//! A driver that does not import `getenv` reads the list of variables itself. Then cuInit runs with a
+//! list of ours, and variables that other threads set meanwhile are lost. It is not known that
+//! NVIDIA's driver imports `getenv` in each version, so this way stays.
+//!
+//! After cuInit the driver must show the chosen cards. Otherwise CUDA is refused.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use vgpu_driver::guard::lock;
+use driver_sys::cuda::{CUDA_SUCCESS, CUresult};
+use hami_limits::same_card;
+use vgpu_driver::guard::{contain, lock};
+use vgpu_driver::objects;
+use vgpu_driver::symbols::Library;
 
+use crate::cards;
 use crate::current::{Slice, current};
 
-const VARIABLE: &[u8] = b"CUDA_VISIBLE_DEVICES=";
+const NAME: &CStr = c"CUDA_VISIBLE_DEVICES";
 
 type Variables = *mut *mut c_char;
 
 unsafe extern "C" {
     static environ: AtomicPtr<*mut c_char>;
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// The lists while cuInit runs.
+/// Calls the driver's cuInit with the numbers of the slice. The error is the reason for which CUDA
+/// is refused.
+pub fn in_slice(init: impl FnOnce() -> CUresult) -> Result<CUresult, &'static str> {
+    let Some(chosen) = chosen() else { return Ok(init()) };
+    let is_asking_us =
+        bind(c"getenv", answer_getenv) | bind(c"secure_getenv", answer_secure_getenv);
+    let result = if is_asking_us { init() } else { with_our_list(chosen, init) };
+    if result == CUDA_SUCCESS && !is_obeyed(chosen) {
+        return Err(
+            "the driver shows other cards than `hami run --device` has chosen, because it does not \
+             read CUDA_VISIBLE_DEVICES with getenv; set that variable before `hami run`, and leave \
+             --device out",
+        );
+    }
+    Ok(result)
+}
+
+fn chosen() -> Option<&'static [String]> {
+    match current() {
+        Slice::Limited(limited) => limited.chosen(),
+        _ => None,
+    }
+}
+
+type Getenv = unsafe extern "C" fn(*const c_char) -> *mut c_char;
+
+/// Whether the driver calls `to` now where it calls `name`.
+fn bind(name: &CStr, to: Getenv) -> bool {
+    objects::rebind(Library::Cuda.soname(), name.to_bytes(), to as usize)
+}
+
+unsafe extern "C" fn answer_getenv(name: *const c_char) -> *mut c_char {
+    // SAFETY: the driver's own argument.
+    unsafe { answer(name, libc::getenv) }
+}
+
+unsafe extern "C" fn answer_secure_getenv(name: *const c_char) -> *mut c_char {
+    // SAFETY: as above.
+    unsafe { answer(name, secure_getenv) }
+}
+
+/// # Safety
+/// As `getenv`.
+unsafe fn answer(name: *const c_char, getenv: Getenv) -> *mut c_char {
+    // SAFETY: as the caller.
+    let value = unsafe { getenv(name) };
+    // SAFETY: as above.
+    if unsafe { CStr::from_ptr(name) } != NAME {
+        return value;
+    }
+    let list = contain(|| chosen().map(|chosen| list_for_driver(chosen, value)));
+    list.flatten().map_or(value, |list| list.as_ptr().cast_mut())
+}
+
+/// The lists that the driver has got. They are never freed, because it may keep them.
+static LISTS: Mutex<Vec<&'static CStr>> = Mutex::new(Vec::new());
+
+/// The list for the driver, if the variable of the program has this value.
+fn list_for_driver(chosen: &[String], variable: *const c_char) -> &'static CStr {
+    // SAFETY: null, or a C string of the C library.
+    let variable = (!variable.is_null()).then(|| unsafe { CStr::from_ptr(variable) });
+    let list = uuids(chosen, variable.map(CStr::to_string_lossy).as_deref());
+    // It has no NUL: it is made of C strings.
+    let list = CString::new(list).unwrap_or_default();
+    let mut lists = lock(&LISTS);
+    if let Some(known) = lists.iter().find(|known| **known == list.as_c_str()) {
+        return known;
+    }
+    let list = Box::leak(list.into_boxed_c_str());
+    lists.push(list);
+    list
+}
+
+/// Whether the driver shows the cards of a list that it has got.
+fn is_obeyed(chosen: &[String]) -> bool {
+    // A driver that was initialised before is not asked again.
+    // SAFETY: a C string.
+    list_for_driver(chosen, unsafe { libc::getenv(NAME.as_ptr()) });
+    let shown = cards::uuids();
+    lock(&LISTS).iter().any(|list| names(&list.to_string_lossy(), &shown))
+}
+
+/// Whether a list names these cards. The driver leaves out what follows an entry that no card has.
+fn names(list: &str, shown: &[String]) -> bool {
+    let entries: Vec<_> = list.split(',').collect();
+    let is_start = |entry: &str, uuid: &str| {
+        uuid.get(..entry.len()).is_some_and(|start| start.eq_ignore_ascii_case(entry))
+    };
+    shown.len() <= entries.len()
+        && shown.iter().zip(entries).all(|(uuid, entry)| {
+            // Older drivers show a MIG slice with the UUID of its card.
+            same_card(entry, uuid) || is_start(entry, uuid) || entry.starts_with("MIG-")
+        })
+}
+
+/// The lists of variables while cuInit runs.
 struct Replaced {
     calls: u32,
     program: Variables,
@@ -37,13 +145,9 @@ unsafe impl Send for Replaced {}
 static REPLACED: Mutex<Replaced> =
     Mutex::new(Replaced { calls: 0, program: std::ptr::null_mut(), ours: std::ptr::null_mut() });
 
-/// Calls the driver's cuInit with the numbers of the slice.
-pub fn in_slice<T>(init: impl FnOnce() -> T) -> T {
-    let chosen = match current() {
-        Slice::Limited(limited) => limited.chosen(),
-        _ => None,
-    };
-    let Some(chosen) = chosen else { return init() };
+/// Calls cuInit with another list of variables. `setenv` would free the program's while other
+/// threads read it.
+fn with_our_list<T>(chosen: &[String], init: impl FnOnce() -> T) -> T {
     replace(chosen);
     let result = init();
     restore();
@@ -57,23 +161,18 @@ fn replace(chosen: &[String]) {
     if replaced.calls > 1 {
         return;
     }
+    // SAFETY: a C string.
+    let list = list_for_driver(chosen, unsafe { libc::getenv(NAME.as_ptr()) });
+    let of_variable = [NAME.to_bytes(), b"="].concat();
+    let text = CString::new([&of_variable, list.to_bytes()].concat()).unwrap_or_default();
     // SAFETY: the C library's list of variables, which ends with null.
     let entries = unsafe { entries(environ.load(Ordering::Acquire)) };
-    // SAFETY: C strings of the C library.
-    let is_ours =
-        |entry: &*mut c_char| unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(VARIABLE);
-    let list = entries.iter().find(|entry| is_ours(entry)).map(|entry| {
-        // SAFETY: as above.
-        let bytes = unsafe { CStr::from_ptr(*entry) }.to_bytes();
-        String::from_utf8_lossy(bytes.get(VARIABLE.len()..).unwrap_or_default()).into_owned()
+    let others = entries.into_iter().filter(|entry| {
+        // SAFETY: a C string of the C library.
+        !unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(&of_variable)
     });
-    let mut text = VARIABLE.to_vec();
-    text.extend(uuids(chosen, list.as_deref()).bytes());
-    // It has no NUL: it is made of C strings.
-    let text = CString::new(text).unwrap_or_default().into_raw();
-    let others = entries.iter().copied().filter(|entry| !is_ours(entry));
     // Other threads may read it at any time later, so it is never freed.
-    let list: Vec<_> = others.chain([text, std::ptr::null_mut()]).collect();
+    let list: Vec<_> = others.chain([text.into_raw(), std::ptr::null_mut()]).collect();
     replaced.ours = Vec::leak(list).as_mut_ptr();
     // SAFETY: the C library's variable; a complete list.
     replaced.program = unsafe { environ.swap(replaced.ours, Ordering::AcqRel) };
@@ -122,6 +221,18 @@ fn uuids(chosen: &[String], list: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_names_the_cards_up_to_an_entry_that_no_card_has() {
+        let shown = ["GPU-bb", "GPU-aa"].map(String::from);
+        for list in ["GPU-bb,GPU-aa", "gpu-BB,GPU-aa,GPU-cc", "bb,GPU-a", "MIG-dd,GPU-aa"] {
+            assert!(names(list, &shown), "{list}");
+        }
+        for list in ["GPU-aa,GPU-bb", "GPU-bb", "", "GPU-bb,GPU-cc"] {
+            assert!(!names(list, &shown), "{list}");
+        }
+        assert!(names("", &[]));
+    }
 
     #[test]
     fn numbers_count_the_chosen_cards() {

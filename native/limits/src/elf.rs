@@ -1,4 +1,4 @@
-//! The dynamic section of a loaded object: its name and its functions.
+//! The dynamic section of a loaded object: its name, its functions and its imports.
 //!
 //! The preload library runs this code while the program looks up a symbol. So nothing here calls a
 //! function of the C library.
@@ -7,10 +7,20 @@ use std::ffi::c_char;
 
 // Tags that the libc crate does not name.
 const DT_NULL: u64 = 0;
+const DT_PLTRELSZ: u64 = 2;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
 const DT_SONAME: u64 = 14;
+const DT_JMPREL: u64 = 23;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
+
+/// The relocations that hold the address of a symbol: `R_*_64` or `ABS64`, `GLOB_DAT`, `JUMP_SLOT`.
+#[cfg(target_arch = "x86_64")]
+const ADDRESSES: [u32; 3] = [1, 6, 7];
+#[cfg(target_arch = "aarch64")]
+const ADDRESSES: [u32; 3] = [257, 1025, 1026];
 
 /// The dynamic section of a loaded object. The object stays loaded while this is used.
 #[derive(Debug)]
@@ -90,6 +100,36 @@ impl Dynamic {
             }
         }
         None
+    }
+
+    /// Calls `visit` with the address of each pointer to the function `name` that the object
+    /// imports from other objects.
+    pub fn each_import(&self, name: &[u8], mut visit: impl FnMut(usize)) {
+        let (Some(strings), Some(symbols)) = (self.address(DT_STRTAB), self.address(DT_SYMTAB))
+        else {
+            return;
+        };
+        let symbols = symbols as *const libc::Elf64_Sym;
+        // SAFETY: an index of a relocation is one of the symbol table, which is mapped with the
+        // object.
+        let is_import = |index: usize| unsafe {
+            let symbol = &*symbols.add(index);
+            symbol.st_shndx == 0 && is(c_string(strings + symbol.st_name as usize), name)
+        };
+        for (table, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
+            let (Some(table), Some(size)) = (self.address(table), self.value(size)) else {
+                continue;
+            };
+            let table = table as *const libc::Elf64_Rela;
+            for at in 0..size / size_of::<libc::Elf64_Rela>() {
+                // SAFETY: the table has this many entries, and is mapped with the object.
+                let entry = unsafe { &*table.add(at) };
+                let (index, kind) = ((entry.r_info >> 32) as usize, entry.r_info as u32);
+                if ADDRESSES.contains(&kind) && is_import(index) {
+                    visit(self.base.wrapping_add(entry.r_offset as usize));
+                }
+            }
+        }
     }
 }
 

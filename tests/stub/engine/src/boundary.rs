@@ -16,6 +16,11 @@ const STEP: Duration = Duration::from_millis(50);
 /// Counts a call of symbol number `symbol`, and makes it as slow as a test has ordered.
 pub fn count(counters: &Counters, symbol: usize) {
     counters.calls[symbol].fetch_add(1, Relaxed);
+    delay(counters, symbol);
+}
+
+/// Waits if a test has ordered that for symbol number `symbol`.
+pub fn delay(counters: &Counters, symbol: usize) {
     let delay_us = &counters.delays_us[symbol];
     if delay_us.load(Relaxed) > 0 {
         wait(delay_us);

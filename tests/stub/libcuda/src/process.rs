@@ -38,7 +38,6 @@ use driver_sys::cuda::{
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use stub_engine::Engine;
 use stub_engine::arena::Arena;
 use stub_engine::backing::Backing;
 use stub_engine::client::{self, Client};
@@ -49,6 +48,7 @@ use stub_engine::local::Local;
 use stub_engine::profile::{self, Card};
 use stub_engine::settings::Settings;
 use stub_engine::symbols::Library;
+use stub_engine::{Engine, boundary};
 
 /// Everything that `cuInit` creates. It exists until the process ends.
 pub struct Driver {
@@ -197,6 +197,10 @@ pub fn init(flags: u32) -> Answer {
         CUDA_ERROR_NO_DEVICE
     })?;
     wiped.adopt(driver.counters);
+    // The server's orders are not known before.
+    if let Some(symbol) = Library::Cuda.symbols().iter().position(|symbol| *symbol == "cuInit") {
+        boundary::delay(driver.counters, symbol);
+    }
     WAS_INITIALIZED.store(true, Ordering::Release);
     wiped.driver.store(Box::into_raw(Box::new(driver)), Ordering::Release);
     Ok(())
