@@ -18,6 +18,7 @@ pub static DLSYM: AtomicUsize = AtomicUsize::new(0);
 pub static DLVSYM: AtomicUsize = AtomicUsize::new(0);
 
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
+static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 static DL_ITERATE_PHDR: AtomicUsize = AtomicUsize::new(0);
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
@@ -57,6 +58,16 @@ pub unsafe fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
     let function: extern "C" fn(*const c_char, c_int) -> *mut c_void =
         unsafe { std::mem::transmute(find(&DLOPEN, b"dlopen")) };
     function(path, flags)
+}
+
+/// # Safety
+///
+/// As the C library's function.
+pub unsafe fn dlclose(handle: *mut c_void) {
+    // SAFETY: as in `dlsym`.
+    let function: extern "C" fn(*mut c_void) -> c_int =
+        unsafe { std::mem::transmute(find(&DLCLOSE, b"dlclose")) };
+    function(handle);
 }
 
 /// A visitor of `dl_iterate_phdr`.

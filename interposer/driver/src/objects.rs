@@ -25,10 +25,17 @@ pub(crate) fn is_in_any(address: usize, is_it: impl Fn(&Object<'_>) -> bool) -> 
 }
 
 /// A handle of the loaded object with this SONAME. If there are several, `inside` selects the one
-/// that contains this address. The handle is never closed, so the object stays loaded.
+/// that contains this address. The object stays loaded until the handle is closed.
 pub fn open_loaded(soname: &CStr, inside: Option<usize>) -> Option<*mut c_void> {
     open_first(|object| {
         inside.is_none_or(|address| object.contains(address)) && object.is_named(soname)
+    })
+}
+
+/// A handle of a loaded object with this SONAME that does not contain this address.
+pub fn open_other(soname: &CStr, outside: Option<usize>) -> Option<*mut c_void> {
+    open_first(|object| {
+        outside.is_none_or(|address| !object.contains(address)) && object.is_named(soname)
     })
 }
 

@@ -4,8 +4,8 @@
 //! name and path. This module recognises the driver by its SONAME and looks all its functions up at
 //! once.
 
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
@@ -163,14 +163,53 @@ extern "C" fn absent() -> CUresult {
     CUDA_ERROR_NOT_SUPPORTED
 }
 
-/// Looks up all functions of a library in the driver that is loaded. If the process has loaded two
-/// drivers, `inside` selects one by an address in it. Does nothing until a driver is loaded.
+/// Looks up all functions of a library in the driver that is loaded. If the process has loaded
+/// several, `inside` selects one by an address in it. Does nothing until a driver is loaded.
 /// Threads that race here store the same values.
+///
+/// Until a driver is initialised, the last one in which the program looks a function up counts. It
+/// may be the stub library of NVIDIA's toolkit, which has the driver's SONAME, and which programs
+/// close before they open the driver.
 pub fn resolve(library: Library, inside: Option<usize>) {
     let Some(handle) = objects::open_loaded(library.soname(), inside) else { return };
+    let is_kept = library == Library::Nvml || IS_KEPT.load(Ordering::Relaxed);
+    fill(library, handle, inside.is_some() && !is_kept);
+    if !is_kept {
+        // SAFETY: opened above.
+        unsafe { libdl::dlclose(handle) };
+    }
+}
+
+/// Whether the CUDA driver stays loaded.
+static IS_KEPT: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the driver that is initialised now, whatever the program opens and closes.
+pub fn keep_driver() {
+    if !IS_KEPT.swap(true, Ordering::Relaxed) {
+        // The handle is never closed.
+        objects::open_loaded(Library::Cuda.soname(), Symbol::cuInit.known_address());
+    }
+}
+
+/// Forgets the functions of the library whose cuInit has returned `CUDA_ERROR_STUB_LIBRARY`, and
+/// takes those of another driver, if one is loaded.
+pub fn leave_stub_library() {
+    let stub = Symbol::cuInit.known_address();
+    for (_, real) in ROWS.iter().zip(&REAL).filter(|(row, _)| row.library == Library::Cuda) {
+        real.store(UNRESOLVED, Ordering::Relaxed);
+    }
+    if let Some(handle) = objects::open_other(Library::Cuda.soname(), stub) {
+        fill(Library::Cuda, handle, false);
+        // SAFETY: opened above.
+        unsafe { libdl::dlclose(handle) };
+    }
+}
+
+/// Stores the addresses of a library's functions, also over those that are known if `all` is set.
+fn fill(library: Library, handle: *mut c_void, all: bool) {
     for (row, real) in ROWS.iter().zip(&REAL) {
-        if row.library == library && real.load(Ordering::Relaxed) == UNRESOLVED {
-            // SAFETY: the handle is open and stays open; a zero byte follows the name.
+        if row.library == library && (all || real.load(Ordering::Relaxed) == UNRESOLVED) {
+            // SAFETY: the handle is open; a zero byte follows the name.
             let found = unsafe { libdl::dlsym(handle, row.name().as_ptr().cast()) } as usize;
             real.store(if found == 0 { ABSENT } else { found }, Ordering::Relaxed);
         }

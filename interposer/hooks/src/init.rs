@@ -1,9 +1,9 @@
 //! cuInit: refuses CUDA if the limits of the slice cannot be enforced, and makes the process a
 //! member of its slice.
 
-use driver_sys::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_SUCCESS, CUresult};
+use driver_sys::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_ERROR_STUB_LIBRARY, CUDA_SUCCESS, CUresult};
 use vgpu_driver::report::Once;
-use vgpu_driver::{process, real};
+use vgpu_driver::{process, real, symbols};
 use vgpu_slice::{Slice, cards, current, numbers};
 
 /// A program in a refused slice sees a machine without a GPU, and one line gives the reason.
@@ -21,7 +21,11 @@ pub(crate) unsafe fn init(flags: u32) -> CUresult {
             return CUDA_ERROR_NO_DEVICE;
         }
     };
+    if result == CUDA_ERROR_STUB_LIBRARY {
+        symbols::leave_stub_library();
+    }
     if result == CUDA_SUCCESS {
+        symbols::keep_driver();
         process::note_initialised();
         if let Slice::Limited(limited) = current() {
             limited.join();

@@ -11,10 +11,9 @@ use std::ffi::{c_char, c_void};
 
 use hami_limits::elf::is;
 use vgpu_driver::guard::contain;
-use vgpu_driver::symbols::{self, Library};
+use vgpu_driver::symbols::{self, Symbol};
 use vgpu_driver::{callers, libdl, objects};
 
-use super::wrapper_of;
 use crate::boundary::HOOKS;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -84,7 +83,7 @@ fn decide(
     let Some(hook) = HOOKS.iter().find(|hook| named(hook.symbol.name().as_bytes())) else {
         return Decision::PASS;
     };
-    let (library, wrapper) = (hook.symbol.library(), hook.wrapper());
+    let (symbol, wrapper) = (hook.symbol, hook.wrapper());
     // The library is linked so that its own references find itself first (build.rs). With
     // RTLD_DEFAULT the loader does the same for lookups by this library. The program's handle is
     // the same scope without that.
@@ -104,23 +103,21 @@ fn decide(
         found if found == wrapper => {
             // A search of the global scope finds our export first, even if no driver is loaded.
             // The result must be the one without this library.
-            let is_there = if belongs(library, look_up(libc::RTLD_NEXT)) {
+            let is_there = if belongs(symbol, look_up(libc::RTLD_NEXT)) {
                 true
             } else {
-                objects::open_containing(caller).is_some_and(|own| belongs(library, look_up(own)))
+                objects::open_containing(caller).is_some_and(|own| belongs(symbol, look_up(own)))
             };
             Decision::of(if is_there { wrapper } else { 0 })
         }
-        found if belongs(library, found) => Decision::of(wrapper),
+        found if belongs(symbol, found) => Decision::of(wrapper),
         0 if handle == libc::RTLD_NEXT => {
             // This searched behind this library. A caller that is searched before this library
             // would find our export now, unless an object in between defines the name. A plugin
             // also has a scope of its own.
             match objects::open_containing(caller) {
-                Some(own) if belongs(library, look_up(own)) => Decision::of(wrapper),
-                _ if objects::defined_between(caller, wrapper, hook.symbol.name()) => {
-                    Decision::PASS
-                }
+                Some(own) if belongs(symbol, look_up(own)) => Decision::of(wrapper),
+                _ if objects::defined_between(caller, wrapper, symbol.name()) => Decision::PASS,
                 _ => Decision::of(0),
             }
         }
@@ -138,14 +135,16 @@ fn own_lookup(named: impl Fn(&[u8]) -> bool) -> Option<usize> {
     }
 }
 
-/// Whether an address is in the driver. The first one that is makes all its functions known.
-fn belongs(library: Library, address: usize) -> bool {
+/// Whether an address, at which `symbol` was found, is in a driver. If it is, the functions of this
+/// driver become known.
+fn belongs(symbol: Symbol, address: usize) -> bool {
     if address == 0 {
         return false;
     }
-    if wrapper_of(address).is_some() {
+    if symbol.known_address() == Some(address) {
         return true;
     }
+    let library = symbol.library();
     let inside = objects::is_in(address, library.soname());
     if inside {
         symbols::resolve(library, Some(address));
