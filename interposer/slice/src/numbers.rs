@@ -114,7 +114,7 @@ fn list_for_driver(chosen: &[String], variable: *const c_char) -> &'static CStr 
 fn is_obeyed(chosen: &[String]) -> bool {
     // A driver that was initialised before is not asked again.
     // SAFETY: a C string.
-    list_for_driver(chosen, unsafe { libc::getenv(NAME.as_ptr()) });
+    list_for_driver(chosen, unsafe { secure_getenv(NAME.as_ptr()) });
     let shown = cards::uuids();
     lock(&LISTS).iter().any(|list| names(&list.to_string_lossy(), &shown))
 }
@@ -162,7 +162,7 @@ fn replace(chosen: &[String]) {
         return;
     }
     // SAFETY: a C string.
-    let list = list_for_driver(chosen, unsafe { libc::getenv(NAME.as_ptr()) });
+    let list = list_for_driver(chosen, unsafe { secure_getenv(NAME.as_ptr()) });
     let of_variable = [NAME.to_bytes(), b"="].concat();
     let text = CString::new([&of_variable, list.to_bytes()].concat()).unwrap_or_default();
     // SAFETY: the C library's list of variables, which ends with null.

@@ -1,5 +1,9 @@
 //! The only module that reads the environment. It does so at the first CUDA or NVML call.
 //!
+//! A program that has more rights than the user who starts it (setuid, file capabilities) has no
+//! variables here: that user could name the files that the library creates. The C library's
+//! `secure_getenv` has the same rule.
+//!
 //! | variable | meaning |
 //! |---|---|
 //! | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_SM_LIMIT`, … | HAMi's limits: `hami_limits::variables` |
@@ -9,6 +13,7 @@
 
 #![allow(clippy::disallowed_methods)] // no other module reads the environment
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use hami_limits::{InvalidValue, Variables};
@@ -27,7 +32,7 @@ impl Settings {
     #[inline(never)] // or the caller's stack frame would have room for the variables
     pub(crate) fn read() -> Result<Self, InvalidValue> {
         Ok(Self {
-            variables: Box::new(Variables::parse(|name| std::env::var_os(name))?),
+            variables: Box::new(Variables::parse(variable)?),
             shared_cache: path("CUDA_DEVICE_MEMORY_SHARED_CACHE")
                 .map(|path| std::path::absolute(&path).unwrap_or(path)),
             // A relative path would be another one in each working directory.
@@ -38,10 +43,16 @@ impl Settings {
 
 /// The entries of `CUDA_VISIBLE_DEVICES` now. The driver reads the variable in cuInit.
 pub(crate) fn visible_devices() -> Option<Vec<String>> {
-    let list = std::env::var_os("CUDA_VISIBLE_DEVICES")?;
+    let list = variable("CUDA_VISIBLE_DEVICES")?;
     Some(list.to_string_lossy().split(',').map(|entry| entry.trim().to_owned()).collect())
 }
 
 fn path(field: &str) -> Option<PathBuf> {
-    std::env::var_os(field).filter(|value| !value.is_empty()).map(PathBuf::from)
+    variable(field).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    // SAFETY: getauxval reads what the kernel told the process at its start.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if is_privileged { None } else { std::env::var_os(name) }
 }
