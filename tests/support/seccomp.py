@@ -37,7 +37,7 @@ _REFUSED_FAMILIES = (socket.AF_ALG, socket.AF_VSOCK)
 
 def containerd_filter() -> bytes:
     """The filter of a container that has containerd's default profile and capabilities."""
-    numbers = _numbers()
+    numbers = call_numbers()
     words = [
         word
         for line in _ALLOWED.read_text().splitlines()
@@ -85,7 +85,7 @@ def _for(value: int, then: list[bytes]) -> list[bytes]:
     return [_instruction(_EQUAL, value, 0, len(then)), *then]
 
 
-def _numbers() -> dict[str, int]:
+def call_numbers() -> dict[str, int]:
     """The numbers of this architecture's system calls, by name, as the C library declares them."""
     done = subprocess.run(
         ["gcc", "-E", "-dM", "-include", "sys/syscall.h", "-x", "c", "/dev/null"],

@@ -1,5 +1,6 @@
 //! One layer of limits: a slice directory with its limits page, its account and its grants page.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -274,7 +275,13 @@ impl Layer {
 
 /// The error of a slice's file that cannot be read, with its fix.
 fn unreadable(error: &FileError) -> String {
-    format!("{error}; its slice was removed or damaged: start the program, or its container, again")
+    match error.kind() {
+        // A denied system call, which the message names with its fix.
+        Some(ErrorKind::Unsupported) => error.to_string(),
+        _ => format!(
+            "{error}; its slice was removed or damaged: start the program, or its container, again"
+        ),
+    }
 }
 
 /// Only processes whose libraries have the same format may use a slice together.

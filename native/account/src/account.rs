@@ -5,7 +5,7 @@ use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
 use crate::layout::{CARDS, FILE, Layout, SLOTS, Slot, TAKEN, UNIT, Word};
 use crate::slot_lock::{keeps_locks, not_kept};
-use hami_limits::{FileError, Format};
+use hami_limits::{FileError, Format, failed};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -274,7 +274,7 @@ fn map(file: &Descriptor, size: usize) -> io::Result<NonNull<Layout>> {
     // SAFETY: a new mapping; no memory of ours is replaced.
     let map = unsafe { libc::mmap(null_mut(), size, access, libc::MAP_SHARED, file.fd, 0) };
     if map == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+        return Err(failed("mmap"));
     }
     match NonNull::new(map.cast::<Layout>()) {
         Some(map) if file.is_ours() => Ok(map),

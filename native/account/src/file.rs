@@ -14,7 +14,7 @@
 //! points (`hami_limits::futex`).
 
 use crate::fork::NoFork;
-use hami_limits::{FileError, FileKind, Format};
+use hami_limits::{FileError, FileKind, Format, failed};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -145,7 +145,7 @@ impl Descriptor {
             // SAFETY: the path is a C string.
             let fd = unsafe { libc::syscall(libc::SYS_openat, folder, c_path.as_ptr(), flags) };
             if fd < 0 {
-                return Err(io::Error::last_os_error());
+                return Err(failed("openat"));
             }
             let file = Self { fd: fd as RawFd, id };
             if is_file(file.fd, id)? {
@@ -163,7 +163,7 @@ impl Descriptor {
         if !self.is_ours() {
             return Err(io::Error::other("the program closed its descriptor"));
         }
-        usize::try_from(read).map_err(|_| io::Error::last_os_error())
+        usize::try_from(read).map_err(|_| failed("pread64"))
     }
 
     /// Whether the descriptor still is the file that was opened.
@@ -187,7 +187,7 @@ fn move_up(file: &Descriptor) -> io::Result<RawFd> {
     let duplicate = |from: RawFd| {
         // SAFETY: it takes two numbers.
         match unsafe { libc::fcntl(file.fd, libc::F_DUPFD_CLOEXEC, from) } {
-            -1 => Err(io::Error::last_os_error()),
+            -1 => Err(failed("fcntl")),
             fd => Ok(fd),
         }
     };
@@ -200,7 +200,7 @@ fn is_file(fd: RawFd, file: FileId) -> io::Result<bool> {
     match status(fd) {
         Ok((id, _, _)) => Ok(id == file),
         Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(false),
-        Err(error) => Err(io::Error::new(error.kind(), format!("fstat: {error}"))),
+        Err(error) => Err(error),
     }
 }
 
@@ -209,7 +209,7 @@ fn status(fd: RawFd) -> io::Result<(FileId, bool, u64)> {
     let mut stat: libc::stat = unsafe { zeroed() };
     // SAFETY: `stat` is valid for the call.
     if unsafe { libc::fstat(fd, &raw mut stat) } != 0 {
-        return Err(io::Error::last_os_error());
+        return Err(failed("fstat"));
     }
     let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
     Ok((FileId { device: stat.st_dev, inode: stat.st_ino }, regular, stat.st_size as u64))

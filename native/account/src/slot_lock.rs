@@ -25,6 +25,7 @@
 use crate::file::AccountFile;
 use crate::fork::{NoFork, generation};
 use crate::layout::SLOTS;
+use hami_limits::failed;
 use std::fs::File;
 use std::io;
 use std::mem::zeroed;
@@ -193,7 +194,7 @@ pub(crate) fn lock_call(
     // SAFETY: `lock` is valid for the call.
     match unsafe { libc::fcntl(fd, command, &raw mut lock) } {
         0 => Ok(lock),
-        _ => Err(io::Error::last_os_error()),
+        _ => Err(failed("fcntl")),
     }
 }
 
@@ -217,13 +218,13 @@ fn map(fd: RawFd, address: usize, fixed: libc::c_int) -> io::Result<NonNull<libc
     // SAFETY: no existing mapping is replaced.
     let map = unsafe { libc::mmap(address, MAP_SIZE, libc::PROT_NONE, flags, fd, 0) };
     let mapped = (map != libc::MAP_FAILED).then(|| NonNull::new(map)).flatten();
-    mapped.ok_or_else(io::Error::last_os_error)
+    mapped.ok_or_else(|| failed("mmap"))
 }
 
 fn hide_from_children(map: NonNull<libc::c_void>) -> io::Result<()> {
     // SAFETY: the range is a mapping of ours.
     match unsafe { libc::madvise(map.as_ptr(), MAP_SIZE, libc::MADV_DONTFORK) } {
         0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        _ => Err(failed("madvise")),
     }
 }

@@ -211,6 +211,23 @@ impl std::error::Error for FileError {
     }
 }
 
+/// The error of a system call that has failed. A sandbox may deny any of them, so the message then
+/// names the call.
+pub fn named(call: &str, error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSYS) => {
+            let fix = "allow this system call, for example in the program's seccomp profile";
+            io::Error::new(io::ErrorKind::Unsupported, format!("{call}: {error}; {fix}"))
+        }
+        _ => error,
+    }
+}
+
+/// As [`named`], for the call that this thread has just made.
+pub fn failed(call: &str) -> io::Error {
+    named(call, io::Error::last_os_error())
+}
+
 /// The largest size of a file that this process may write.
 fn size_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };

@@ -39,7 +39,7 @@ pub mod page;
 pub mod quantity;
 pub mod variables;
 
-pub use file::{FileError, FileKind};
+pub use file::{FileError, FileKind, failed, named};
 pub use format::{FileLayout, Format};
 pub use page::{
     LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, SliceInfo, same_card,

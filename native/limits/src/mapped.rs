@@ -4,6 +4,7 @@
 //! file that gets the number of ours. So the result of a call on a descriptor counts only if the
 //! descriptor is still our file afterwards, and only then do we close it.
 
+use crate::file::{failed, named};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -39,7 +40,8 @@ pub(crate) fn open_file(path: &Path, write: bool) -> io::Result<File> {
 
 /// As [`open_file`], for a file that is then mapped.
 pub(crate) fn open(path: &Path, write: bool) -> io::Result<Opened<'_>> {
-    Ok(Opened { file: ManuallyDrop::new(open_file(path, write)?), path })
+    let file = open_file(path, write).map_err(|error| named("openat", error))?;
+    Ok(Opened { file: ManuallyDrop::new(file), path })
 }
 
 impl Opened<'_> {
@@ -50,7 +52,7 @@ impl Opened<'_> {
         let map = unsafe { libc::mmap(null_mut(), size, access, shared, fd, 0) };
         let mapping = match NonNull::new(map.cast()) {
             Some(start) if map != libc::MAP_FAILED => Mapping { start, size },
-            _ => return Err(io::Error::last_os_error()),
+            _ => return Err(failed("mmap")),
         };
         if self.is_the_file() {
             Ok(mapping)

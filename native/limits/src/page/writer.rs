@@ -8,7 +8,7 @@ use super::layout::{
     encode_page, is_regulated,
 };
 use super::{Regime, Row, SliceInfo};
-use crate::file::FileError;
+use crate::file::{FileError, named};
 use crate::format::Format;
 use crate::mapped::open_file;
 use crate::quantity::InvalidValue;
@@ -178,7 +178,7 @@ pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Vec<u8>),
             return Err(FILE.wrong_size(path));
         }
         page.resize(metadata.len() as usize, 0);
-        file.read_exact_at(&mut page, 0).map_err(|e| FILE.io(path, e))?;
+        file.read_exact_at(&mut page, 0).map_err(|e| FILE.io(path, named("pread64", e)))?;
         match decode(&page) {
             Ok(contents) => return Ok((contents, page)),
             Err(reason) if attempt == ATTEMPTS => return Err(FILE.damaged(path, reason)),
