@@ -1,9 +1,12 @@
-"""Reading an ELF file: the processor that it is built for, and its loader.
+"""Reading an ELF file: the processor that it is built for, its loader, and its symbols.
 
-Only two fields of the header and one segment are needed, which is not worth a dependency.
+Only a few fields are needed, which is not worth a dependency.
 """
 
+import mmap
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +16,11 @@ MACHINES = {"x86_64": 62, "aarch64": 183}
 _PT_INTERP = 3
 _HEADER_SIZE = 64
 _SEGMENT_SIZE = 56
+_SYMBOL = struct.Struct("<IBxHQQ")
+_RELOCATION = struct.Struct("<Q4xIq")
+
+_SHT_RELA, _SHT_DYNSYM = 4, 11
+_STT_OBJECT, _STT_FUNC = 1, 2
 
 
 @dataclass(frozen=True)
@@ -56,3 +64,54 @@ def read(path: Path) -> Elf | None:
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is truncated or damaged") from error
     return Elf(64, machine, None)
+
+
+def functions(path: Path) -> set[bytes]:
+    """The names of the functions that a 64-bit library exports."""
+    with _image(path) as image:
+        return {name for _, name in _defined(image, _STT_FUNC)}
+
+
+def shared_variables(path: Path) -> set[bytes]:
+    """The names of a 64-bit library's variables that it finds through the loader.
+
+    The loader binds each to the first symbol of this name, also to a function of another library.
+    """
+    with _image(path) as image:
+        variables = dict(_defined(image, _STT_OBJECT))
+        relocated = {
+            symbol
+            for kind, at, size, _ in _sections(image)
+            if kind == _SHT_RELA and variables
+            for _, symbol, _ in _RELOCATION.iter_unpack(image[at : at + size])
+        }
+    return {name for index, name in variables.items() if index in relocated}
+
+
+@contextmanager
+def _image(path: Path) -> Iterator[mmap.mmap]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        try:
+            yield image
+        except (struct.error, IndexError) as error:
+            raise ValueError(f"{path} is truncated or damaged") from error
+
+
+def _sections(image: mmap.mmap) -> list[tuple[int, int, int, int]]:
+    """The type, offset, size and linked section of each section."""
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count = struct.unpack_from("<HH", image, 58)
+    return [struct.unpack_from("<4xI16xQQI", image, table + size * i) for i in range(count)]
+
+
+def _defined(image: mmap.mmap, kind: int) -> Iterator[tuple[int, bytes]]:
+    """The index and name of each symbol of this type that the file exports."""
+    sections = _sections(image)
+    for section, at, size, strings in sections:
+        if section != _SHT_DYNSYM:
+            continue
+        for index, symbol in enumerate(_SYMBOL.iter_unpack(image[at : at + size])):
+            name, info, place, _, _ = symbol
+            if place and info & 15 == kind and info >> 4:
+                start = sections[strings][1] + name
+                yield index, image[start : image.find(b"\0", start)]

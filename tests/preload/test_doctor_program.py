@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from support.artifacts import Artifacts
 from support.commands import HamiCommand
 from support.elf import readelf
 from support.programs import Programs
-from support.running import Run
+from support.running import Run, run
 from support.stub import StubServer
 
 Doctor = Callable[..., list[dict[str, Any]]]
@@ -94,6 +95,34 @@ def test_a_musl_program_does_not_start(
     assert "127" in failed["detail"]
     done = in_a_slice(musl)
     assert (done.code, done.out) == (127, "")
+
+
+@pytest.mark.parametrize("flags", [(), ("-Wl,-Bsymbolic",), ("-fvisibility=hidden",)], ids=repr)
+def test_a_library_with_variables_named_like_functions_of_the_driver_is_named(
+    doctor: Doctor,
+    program: Programs,
+    gpu: StubServer,
+    in_a_slice: Callable[[Path], Run],
+    flags: tuple[str, ...],
+) -> None:
+    """The loader binds its pointers to our functions, and it writes into our code."""
+    plugin = program("plugin_pointers", *flags)
+    user = program("plugin_user", str(plugin), f"-Wl,-rpath,{plugin.parent}")
+    assert run([user], gpu.env).lines == ["plug-in: 0"]
+    last, of_plugin = doctor(user)[-1], doctor(plugin)[-1]
+    done = in_a_slice(user)
+    assert last["name"] == "loading"
+    if flags:
+        assert last["ok"]
+        assert "statically linked" in of_plugin["detail"]
+        assert done.lines == ["plug-in: 0"]
+    else:
+        line = f"{plugin} exports a variable cuInit: the loader binds it to our function"
+        assert (last["ok"], of_plugin["ok"]) == (False, False)
+        assert line in last["detail"]
+        assert line in of_plugin["detail"]
+        assert done.code == -signal.SIGSEGV
+        assert done.out == ""
 
 
 @needs_root

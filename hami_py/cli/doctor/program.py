@@ -2,10 +2,12 @@
 
 The preload library is loaded only by the dynamic loader of glibc. So a limit does not hold for a
 program without a loader, with another loader, or with privileges for which the loader ignores the
-environment. The program is not run.
+environment. A program crashes if one of its libraries has a variable with the name of one of our
+functions. The program is not run.
 """
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +60,7 @@ def checks(command: Sequence[str], settings: Settings) -> Iterator[Step]:
     yield "format", partial(_format, file)
     if file is None:
         return
-    yield "linking", partial(_linking, file)
+    yield "linking", partial(_linking, path, file, settings)
     yield "privileges", partial(privileges, path)
     yield "loading", partial(_loading, path, file, settings)
 
@@ -121,9 +123,10 @@ def _format(file: elf.Elf | None) -> str:
     return f"64-bit, {machine}"
 
 
-def _linking(file: elf.Elf) -> str:
+def _linking(path: Path, file: elf.Elf, settings: Settings) -> str:
     interpreter = file.interpreter
     if interpreter is None:
+        _refuse_variables([path], slices.require_library(settings.library))
         why = "it is statically linked: no library can be preloaded, and no limit holds"
         raise UnsupportedPlatform("linking", why, "use a dynamically linked build")
     if is_musl(interpreter):
@@ -174,4 +177,19 @@ def _loading(path: Path, file: elf.Elf, settings: Settings) -> str:
     if done.returncode or str(library) not in done.stdout:
         fix = "check the output of `ldd`; the library needs glibc 2.17 or newer"
         raise HamiError("loading", f"{library} is not loaded: {last_line(done)}", fix)
+    listed = re.findall(r"(/.*) \(0x[0-9a-f]+\)$", done.stdout, re.MULTILINE)
+    _refuse_variables([Path(each) for each in listed if each != str(library)], library)
     return f"{library} is loaded first; limits hold"
+
+
+def _refuse_variables(files: list[Path], library: Path) -> None:
+    """Check for variables that the loader binds to our functions: writing to one is a crash."""
+    functions = elf.functions(library)
+    for file in files:
+        if found := sorted(functions & elf.shared_variables(file)):
+            why = (
+                f"{file} exports a variable {found[0].decode()}: the loader binds it to our "
+                "function of this name, and a program that writes it crashes"
+            )
+            fix = "link it with `-Wl,-Bsymbolic`, or hide the variable (`-fvisibility=hidden`)"
+            raise HamiError("variables", why, fix)
