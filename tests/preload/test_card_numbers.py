@@ -203,6 +203,27 @@ def test_variables_that_a_thread_changes_during_cuinit_stay_changed(
     assert environments(sliced.lines, ours) == found
 
 
+@pytest.mark.parametrize(
+    "flags", ["-Wl,-z,lazy", "-Wl,-z,now,-z,relro", "-Wl,-z,lazy,-z,norelro", "-fno-plt"]
+)
+def test_a_driver_finds_the_chosen_cards_however_it_is_linked(
+    stub_server: Stub, program: Programs, choosing: Callable[..., dict[str, str]], flags: str
+) -> None:
+    gpu = stub_server("t4,a100")
+    driver = program("asking_driver", flags)
+    init = f"""
+import ctypes, os
+for value in ("0", "1"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    assert ctypes.CDLL({str(driver)!r}).cuInit(0) == 0
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == value
+"""
+    done = run([sys.executable, "-c", init], choosing(gpu, 1, 0))
+    first, second = gpu.uuids()
+    assert done.lines == [f"{second} {second}", f"{first} {first}"]
+    assert done.err == ""
+
+
 @pytest.mark.parametrize("imports", [False, True])
 def test_a_driver_that_cannot_be_told_the_cards_is_refused(
     stub_server: Stub,
