@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from support import coordinator
 from support.artifacts import ROOT
 from support.console import SUCCESS, Console
 from support.launcher import BEGIN, until
@@ -78,6 +79,7 @@ def test_shares_hold(stub_server, program, tmp_path, shifted):
         return [row["cards"][0]["busy_ns"] / 1e9 for row in rows]
 
     with contextlib.ExitStack() as programs:
+        programs.callback(coordinator.end, tmp_path / "hami")
         both = [
             programs.enter_context(Console(program("console"), variables, prefix=words))
             for variables, words in [(env, run), (other, [*prefix, *run])]
