@@ -80,6 +80,15 @@ fn fields(file: &str) -> Vec<(u64, u64)> {
     }
 }
 
+/// A directory that is removed when the test ends, however it does.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A slice whose files are in use by this process.
 struct Used {
     directory: PathBuf,
@@ -195,17 +204,30 @@ fn write(file: &File, (at, width): (u64, u64), number: u64) {
     file.write_all_at(&number.to_ne_bytes()[..width as usize], at).unwrap();
 }
 
-/// Sets each field of one file to each number, each time in fresh files.
+/// Sets each field of one file to each number, each time in fresh files. Several threads do, because
+/// a false number may make a request wait for a moment.
 fn set_each_field(name: &str) {
-    let runtime = Path::new("/dev/shm").join(format!("hami-fuzz-{name}-{}", std::process::id()));
+    const THREADS: usize = 8;
+    let fields = fields(name);
+    std::thread::scope(|scope| {
+        for (part, fields) in fields.chunks(fields.len().div_ceil(THREADS)).enumerate() {
+            scope.spawn(move || set_fields(name, part, fields));
+        }
+    });
+}
+
+fn set_fields(name: &str, part: usize, fields: &[(u64, u64)]) {
+    let runtime = format!("hami-fuzz-{name}-{part}-{}", std::process::id());
+    let runtime = Scratch(Path::new("/dev/shm").join(runtime));
+    let runtime = runtime.0.as_path();
     let slices = runtime.join("slices");
     let (changed, beside) = (Used::new(&slices, "changed"), Used::new(&slices, "beside"));
     let path = changed.directory.join(name);
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let whole = std::fs::read(&path).unwrap();
     let held = beside.account.used(0);
-    let mut coordinator = Coordinator::new(&runtime);
-    for field in fields(name) {
+    let mut coordinator = Coordinator::new(runtime);
+    for field in fields.iter().copied() {
         for number in numbers() {
             file.write_all_at(&whole, 0).unwrap();
             write(&file, field, number);
@@ -218,7 +240,6 @@ fn set_each_field(name: &str) {
         file.write_all_at(&whole, 0).unwrap();
         assert!(coordinator.leases_to(&beside, &changed), "{name}: {field:?}");
     }
-    std::fs::remove_dir_all(&runtime).unwrap();
 }
 
 #[test]
