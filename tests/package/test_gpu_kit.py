@@ -126,6 +126,7 @@ def test_all_its_tests_pass_on_the_stub(run_kit, result):
 
 
 @pytest.mark.tier("ci")
+@pytest.mark.alone
 def test_all_its_measures_work_on_the_stub(run_kit, result):
     """Runs every measure, on the real clock: a broken one would only show on a rented GPU."""
     done = run_kit("bench", "--stub")
