@@ -4,6 +4,7 @@ Precedence: an option or argument, then the variable named in the field's descri
 default. The rest of the package receives a ``Settings`` object and reads no variable.
 """
 
+import errno
 import os
 import stat
 import tempfile
@@ -171,8 +172,9 @@ def _keeps_locks(directory: Path) -> bool:
     """Whether an account can be in this directory, or in one that is created with its name."""
     try:
         return keeps_locks(directory if _is_ours(directory) else directory.parent)
-    except OSError:
-        return False
+    except OSError as error:
+        # A full disk moves nothing: other processes have their account there.
+        return error.errno not in {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def _is_ours(path: Path, *, follow: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""Whose programs use the cards: every process that NVML lists, in a slice or not.
+"""The owners of the processes that NVML lists on the cards, in a slice or not.
 
 NVML lists a process by its PID on the host. In a container these numbers name other processes, so
 only the memory is known there.

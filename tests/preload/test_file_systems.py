@@ -122,3 +122,14 @@ def test_a_limit_holds_on_any_tmp(gpu, on, on_tmp, artifacts, way):
         prefix = []
     granted, errors = on(on_tmp(mount), Path("/tmp"), env, *prefix)  # noqa: S108
     assert (granted, errors, gpu.peak()) == (LIMIT, "", LIMIT)
+
+
+def test_a_tmp_that_is_full_leaves_the_account_where_it_is(gpu, on, on_tmp, artifacts):
+    """Another account in /dev/shm would be a second limit, so CUDA is refused if there is none."""
+    env = {"LD_PRELOAD": str(artifacts.library), **VARIABLES}
+    fill = 'i=0; while mkdir "/tmp/$i"; do i=$((i + 1)); done 2>/dev/null'
+    prefix = ["sh", "-c", f'{fill}; "$@"; code=$?; ls -d /dev/shm/hami* >&2; exit $code', "sh"]
+    full = "mount -t tmpfs -o nr_inodes=200 none $PLACE"
+    granted, errors = on(on_tmp(full), Path("/tmp"), env, *prefix)  # noqa: S108
+    assert (granted, gpu.peak()) == (0, 0)
+    assert "cannot keep the account" in errors and "cannot access '/dev/shm/hami*'" in errors

@@ -19,6 +19,7 @@ from hami_py import CardLimit, config
 from hami_py.slices import card_users, create, overbooked
 from support.artifacts import Artifacts
 from support.programs import Programs
+from support.requirements import skip_or_fail
 from support.running import Run, Started, run
 from support.stub import StubServer
 from support.users import User
@@ -99,7 +100,7 @@ def test_in_a_pid_namespace_no_owner_is_made_up(
     """There, NVML's numbers name other processes or none."""
     names = ["unshare", "--pid", "--fork", "--mount-proc"]
     if run([*names, "true"], {}).code:
-        pytest.skip("no PID namespace can be made here")
+        skip_or_fail("no PID namespace can be made here")
     with Started([program("hold"), "100"], gpu.env) as other:
         other.wait_for("holding")
         environment = {**gpu.env, "HAMI_RUNTIME_DIR": "/nowhere"}

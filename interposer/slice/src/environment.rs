@@ -66,7 +66,14 @@ fn common(user: libc::uid_t) -> PathBuf {
         let directory = Path::new(place).join(&name);
         let is_ours = fs::symlink_metadata(&directory)
             .is_ok_and(|found| found.is_dir() && found.uid() == user);
-        keeps_locks(if is_ours { &directory } else { Path::new(place) }).unwrap_or(false)
+        match keeps_locks(if is_ours { &directory } else { Path::new(place) }) {
+            Ok(keeps) => keeps,
+            // A full disk moves nothing: other processes have their account there.
+            Err(error) => !matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ),
+        }
     };
     let place = ["/tmp", "/dev/shm"].into_iter().find(keeps).unwrap_or("/tmp");
     Path::new(place).join(name)

@@ -38,13 +38,13 @@ use std::process::ExitCode;
 /// The most bytes of the state: it has some hundred.
 const STATE_BYTES: u64 = 1 << 20;
 
-/// What the hook reads of the container's state.
+/// The part of the container's state that the hook reads.
 #[derive(Deserialize)]
 struct State {
     bundle: PathBuf,
 }
 
-/// What it reads of `config.json` in the bundle.
+/// The part of `config.json` in the bundle that the hook reads.
 #[derive(Deserialize)]
 struct Configuration {
     root: Root,
