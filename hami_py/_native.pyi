@@ -6,6 +6,7 @@ file name.
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Final, Literal, final
 
 from typing_extensions import Self
@@ -29,9 +30,9 @@ __all__ = [
     "clock_ns",
     "coordinate",
     "format_memory",
-    "keeps_locks",
     "parse_memory",
     "parse_share",
+    "runtime_directory",
     "same_card",
 ]
 
@@ -499,13 +500,11 @@ def clock_ns() -> int:
     It is the host's ``CLOCK_MONOTONIC``, also in a time namespace.
     """
 
-def keeps_locks(directory: str | PathLike[str]) -> bool:
-    """Whether the file system of a directory keeps the locks by which a death is noticed.
+def runtime_directory() -> Path:
+    """The directory of this user's slices, if the user has named none.
 
-    Overlayfs does not, so no account can be there.
-
-    Raises:
-        OSError: no file can be created there.
+    It is ``/tmp/hami-<uid>``, or ``/dev/shm/hami-<uid>`` where ``/tmp`` cannot hold an account,
+    because its file system loses locks (overlayfs), is read-only or cannot be written.
     """
 
 @final

@@ -4,7 +4,6 @@ Precedence: an option or argument, then the variable named in the field's descri
 default. The rest of the package receives a ``Settings`` object and reads no variable.
 """
 
-import errno
 import os
 import stat
 import tempfile
@@ -12,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS, keeps_locks
+from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS, runtime_directory
 
 __all__ = [
     "ACCOUNT",
@@ -129,16 +128,14 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     variables = dict(os.environ) if environment is None else dict(environment)
     library = variables.get("HAMI_LIBRARY")
     shared_cache = variables.get("CUDA_DEVICE_MEMORY_SHARED_CACHE")
-    runtime_directory = _runtime_directory(variables.get("HAMI_RUNTIME_DIR"))
+    runtime = _runtime_directory(variables.get("HAMI_RUNTIME_DIR"))
     return Settings(
-        runtime_directory=runtime_directory,
+        runtime_directory=runtime,
         library=Path(library).absolute() if library else PACKAGED_LIBRARY,
         visible_devices=variables.get(VISIBLE_DEVICES),
         device_order=variables.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
         hami_limits={name: value for name, value in variables.items() if name in _HAMI_VARIABLES},
-        hami_account=(
-            Path(f"{shared_cache}.hami") if shared_cache else runtime_directory / "environment"
-        ),
+        hami_account=Path(f"{shared_cache}.hami") if shared_cache else runtime / "environment",
         context_memory=variables.get(CONTEXT_MEMORY),
         granule=variables.get(GRANULE),
         summary=variables.get(SUMMARY),
@@ -155,26 +152,14 @@ def _runtime_directory(named: str | None) -> Path:
     if named and Path(named).is_absolute() and _is_ours(Path(named), follow=True):
         return Path(named) / "hami"
     # The name is predictable on purpose; the owner and mode are checked before use.
-    name = f"hami-{os.geteuid()}"
-    # The library has the same rule: interposer/slice/src/environment.rs.
-    common = next(filter(_keeps_locks, (place / name for place in _PLACES)), _PLACES[0] / name)
+    common = runtime_directory()
     if _is_ours(common) or not os.path.lexists(common):
         return common
     # Another user has taken the name. A name that nobody can predict is found by its owner.
-    others = sorted(path for path in common.parent.glob(f"{name}-*") if _is_ours(path))
-    return others[0] if others else Path(tempfile.mkdtemp(prefix=f"{name}-", dir=common.parent))
-
-
-_PLACES = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108
-
-
-def _keeps_locks(directory: Path) -> bool:
-    """Whether an account can be in this directory, or in one that is created with its name."""
-    try:
-        return keeps_locks(directory if _is_ours(directory) else directory.parent)
-    except OSError as error:
-        # A full disk moves nothing: other processes have their account there.
-        return error.errno not in {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS}
+    others = sorted(path for path in common.parent.glob(f"{common.name}-*") if _is_ours(path))
+    return (
+        others[0] if others else Path(tempfile.mkdtemp(prefix=f"{common.name}-", dir=common.parent))
+    )
 
 
 def _is_ours(path: Path, *, follow: bool = False) -> bool:

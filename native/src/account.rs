@@ -172,10 +172,8 @@ impl MemoryMeter {
     }
 }
 
-/// Whether the file system of a directory keeps the locks by which the death of a process is noticed.
-/// Overlayfs does not, so no account can be there.
+/// The directory of this user's slices, if the user has named none.
 #[pyfunction]
-pub fn keeps_locks(py: Python<'_>, directory: PathBuf) -> PyResult<bool> {
-    py.detach(|| hami_account::keeps_locks(&directory))
-        .map_err(|error| errors::os(&directory, &error))
+pub fn runtime_directory(py: Python<'_>) -> PathBuf {
+    py.detach(hami_account::runtime_directory)
 }

@@ -67,7 +67,7 @@ mod _native {
     use pyo3::types::PyTuple;
 
     #[pymodule_export]
-    use crate::account::{Account, AccountSnapshot, MemoryMeter, ProcessUse, keeps_locks};
+    use crate::account::{Account, AccountSnapshot, MemoryMeter, ProcessUse, runtime_directory};
     #[pymodule_export]
     use crate::allocator::Allocator;
     #[pymodule_export]

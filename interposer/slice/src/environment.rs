@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use hami_account::{Account, keeps_locks};
+use hami_account::{Account, runtime_directory};
 use hami_limits::{FileError, LimitsPage, Row, same_card};
 
 use crate::settings::Settings;
@@ -53,30 +53,9 @@ fn directories(settings: &Settings) -> Vec<PathBuf> {
         .runtime
         .as_ref()
         .filter(|directory| fs::metadata(directory).is_ok_and(|found| found.uid() == user));
-    let runtime = session.map_or_else(|| common(user), |directory| directory.join("hami"));
+    let runtime = session.map_or_else(runtime_directory, |directory| directory.join("hami"));
     let slice = runtime.join("environment");
     vec![runtime, slice]
-}
-
-/// The runtime directory of a user who has named none. In a container `/tmp` is often on overlayfs.
-/// `hami_py/config.py` has the same rule.
-fn common(user: libc::uid_t) -> PathBuf {
-    let name = format!("hami-{user}");
-    let keeps = |place: &&str| {
-        let directory = Path::new(place).join(&name);
-        let is_ours = fs::symlink_metadata(&directory)
-            .is_ok_and(|found| found.is_dir() && found.uid() == user);
-        match keeps_locks(if is_ours { &directory } else { Path::new(place) }) {
-            Ok(keeps) => keeps,
-            // A full disk moves nothing: other processes have their account there.
-            Err(error) => !matches!(
-                error.kind(),
-                ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
-            ),
-        }
-    };
-    let place = ["/tmp", "/dev/shm"].into_iter().find(keeps).unwrap_or("/tmp");
-    Path::new(place).join(name)
 }
 
 /// Why a file of the slice could not be created.

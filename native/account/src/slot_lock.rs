@@ -142,7 +142,7 @@ impl<'a> Probe<'a> {
 ///
 /// # Errors
 /// No file can be created there, mapped or locked.
-pub fn keeps_locks(directory: &Path) -> io::Result<bool> {
+pub(crate) fn keeps_locks(directory: &Path) -> io::Result<bool> {
     let mut random = [0; 8];
     // SAFETY: a local variable and its size.
     unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
