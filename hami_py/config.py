@@ -83,6 +83,9 @@ class Settings:
     ``sudo -u`` and services, and a logout does not remove it, as it does ``XDG_RUNTIME_DIR``. Where
     ``/tmp`` cannot hold an account, as in most containers, it is ``/dev/shm/hami-<uid>``."""
 
+    ignored_directory: str | None = None
+    """Why ``HAMI_RUNTIME_DIR`` is not used, such as "is not an absolute path"."""
+
     library: Path = PACKAGED_LIBRARY
     """The preload library, ``HAMI_LIBRARY``. Default: the one in this package."""
 
@@ -128,9 +131,12 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     variables = dict(os.environ) if environment is None else dict(environment)
     library = variables.get("HAMI_LIBRARY")
     shared_cache = variables.get("CUDA_DEVICE_MEMORY_SHARED_CACHE")
-    runtime = _runtime_directory(variables.get("HAMI_RUNTIME_DIR"))
+    named = variables.get("HAMI_RUNTIME_DIR", "")
+    ignored = _why_ignored(named)
+    runtime = Path(named) / "hami" if named and ignored is None else _common_directory()
     return Settings(
         runtime_directory=runtime,
+        ignored_directory=ignored,
         library=Path(library).absolute() if library else PACKAGED_LIBRARY,
         visible_devices=variables.get(VISIBLE_DEVICES),
         device_order=variables.get("CUDA_DEVICE_ORDER", "FASTEST_FIRST"),
@@ -144,13 +150,25 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
     )
 
 
-def _runtime_directory(named: str | None) -> Path:
+def _why_ignored(named: str) -> str | None:
     """The directory must belong to this user: ``su`` and ``sudo`` may pass on another user's.
 
     A relative path would be another one in each working directory, so it is ignored.
     """
-    if named and Path(named).is_absolute() and _is_ours(Path(named), follow=True):
-        return Path(named) / "hami"
+    if not named:
+        return None
+    if not Path(named).is_absolute():
+        return "is not an absolute path"
+    try:
+        status = Path(named).stat()
+    except OSError as error:
+        return f"cannot be used ({error.strerror})"
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a directory"
+    return None if status.st_uid == os.geteuid() else "belongs to another user"
+
+
+def _common_directory() -> Path:
     # The name is predictable on purpose; the owner and mode are checked before use.
     common = runtime_directory()
     if _is_ours(common) or not os.path.lexists(common):
@@ -162,10 +180,10 @@ def _runtime_directory(named: str | None) -> Path:
     )
 
 
-def _is_ours(path: Path, *, follow: bool = False) -> bool:
-    """Whether it is a directory of this user; a link to one is, if ``follow`` is set."""
+def _is_ours(path: Path) -> bool:
+    """Whether it is a directory of this user, and no link to one."""
     try:
-        status = path.stat(follow_symlinks=follow)
+        status = path.lstat()
     except OSError:
         return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -92,20 +91,12 @@ def hami() -> None:
 def _report_ignored_directory() -> None:
     """Report a HAMI_RUNTIME_DIR that ``hami_py.config`` does not use, and why."""
     settings = config.read()
-    named = settings.environment.get("HAMI_RUNTIME_DIR")
-    if not named or settings.runtime_directory == Path(named, "hami"):
-        return
-    why = (
-        "is not an absolute path"
-        if not Path(named).is_absolute()
-        else "is not a directory"
-        if not Path(named).is_dir()
-        else "belongs to another user"
-    )
-    report(
-        f"HAMI_RUNTIME_DIR={legible(named)} {why}, and is ignored;"
-        f" slices are in {settings.runtime_directory}"
-    )
+    if settings.ignored_directory is not None:
+        report(
+            f"HAMI_RUNTIME_DIR={legible(settings.environment['HAMI_RUNTIME_DIR'])}"
+            f" {settings.ignored_directory}, and is ignored;"
+            f" slices are in {settings.runtime_directory}"
+        )
 
 
 for _commands in GROUPS.values():

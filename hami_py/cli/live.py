@@ -58,13 +58,16 @@ def watch_text(read: Callable[[], str], seconds: float) -> None:
 
 @contextmanager
 def keys() -> Iterator[Callable[[float], str]]:
-    """Keys without Enter: a function that waits so many seconds for one; "" = none."""
+    """Keys without Enter: a function that waits so many seconds for one; "" = none.
+
+    A terminal that was closed counts as ``q``.
+    """
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     file = sys.stdin.fileno() if is_terminal else -1
 
     def pressed(seconds: float) -> str:
         ready = select.select([file] if is_terminal else [], [], [], seconds)[0]
-        return os.read(file, 1).decode(errors="replace") if ready else ""
+        return (os.read(file, 1).decode(errors="replace") or "q") if ready else ""
 
     if not is_terminal:
         yield pressed

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -16,7 +17,7 @@ from hami_py.cli.top_state import (
     rows_of,
     rows_of_own,
 )
-from hami_py.config import Settings
+from hami_py.config import HAMI_SLICE, Settings
 from hami_py.model import SliceInfo
 from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage
 
@@ -84,7 +85,8 @@ def read_machine(
         for card in found
     ]
     slices = list_slices(settings)
-    if limits(settings).source == "none":
+    around = {Path(each).name for each in settings.environment.get(HAMI_SLICE, "").split(":")}
+    if limits(settings).source == "none" or any(each.id in around for each in slices):
         return states, rows_of(slices), slices
     # Slices that programs in here have created are below the own one.
     own = rows_of_own(usage(settings).cards, found)

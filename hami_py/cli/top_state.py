@@ -129,7 +129,7 @@ def process_rows(
 
 
 def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
-    """The user's slices."""
+    """The user's slices, without the cards that a slice does not use, if it uses another one."""
     return [
         Row(
             key=(each.id, card.uuid),
@@ -147,7 +147,8 @@ def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
             peak=card.memory_peak,
         )
         for each in slices
-        for card in each.cards
+        for card in [card for card in each.cards if card.memory_used or card.memory_peak]
+        or each.cards
     ]
 
 

@@ -76,8 +76,8 @@ class Columns:
     Attributes:
         heads: their names; the first one is the name of what a row is about.
         flexible: the column that becomes narrower first.
-        narrowest: so many characters of it are worth more than the columns of ``least_wanted``.
-        least_wanted: the columns that are left out after that, the first one first.
+        narrowest: the width that it keeps until all ``least_wanted`` columns are left out.
+        least_wanted: the columns that a narrow terminal leaves out, the first one first.
     """
 
     heads: Sequence[str]
@@ -85,6 +85,9 @@ class Columns:
     narrowest: int
     least_wanted: Sequence[str]
 
+
+_LONGEST_NAME = 24
+"""Characters of a name that are worth more than another column."""
 
 _CARDS = Columns(
     ("CARD", "MODEL", "USED", "MEMORY", "LAST MINUTE"), "MODEL", 32, ("LAST MINUTE", "MEMORY")
@@ -120,7 +123,7 @@ def picture(
         for one in screen.processes
     ]
     below = [Text(), *table(_PROCESSES, processes)] if processes else []
-    end = [Text(), Text(f"sorted by {screen.order}; {_KEYS}  q quit", style="dim")] if keys else []
+    end = [Text(), Text(f"sorted by {screen.order}; q quit  {_KEYS}", style="dim")] if keys else []
     if height is not None:
         below = _cut(below, height - len(top) - len(end), 3)
         top = _cut(top, height - len(end), 1)
@@ -130,11 +133,14 @@ def picture(
 
 
 def _cut(lines: list[Text], room: int, least: int) -> list[Text]:
-    """As many lines as there is room for; none if that is less than the least useful number."""
+    """As many lines as there is room for, and how many more there are.
+
+    ``least``: fewer lines than that would say nothing.
+    """
     if len(lines) <= room:
         return lines
-    kept = room - 1
-    return [*lines[:kept], Text(f"{len(lines) - kept} more lines")] if kept >= least else []
+    kept = room - 1 if room > least else 0
+    return [*lines[:kept], Text(f"{len(lines) - kept} more lines")] if room > 0 else []
 
 
 def _table(
@@ -148,6 +154,8 @@ def _table(
     }
     natural = widths[columns.flexible]
     widths[columns.flexible] = min(natural, columns.narrowest)
+    if _total(widths) > width:
+        widths[columns.heads[0]] = min(widths[columns.heads[0]], _LONGEST_NAME)
     for head in columns.least_wanted:
         if _total(widths) <= width:
             break
@@ -155,7 +163,7 @@ def _table(
     if columns.flexible in widths:
         left = width - _total(widths) + widths[columns.flexible]
         widths[columns.flexible] = min(natural, left)
-    # A long name has what is left, too.
+    # If the lines are still too long, the first column is cut.
     widths[columns.heads[0]] -= max(0, _total(widths) - width)
     for row in (heads, *rows):
         line = Text()

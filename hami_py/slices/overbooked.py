@@ -1,7 +1,8 @@
 """Shares that add up to more than the whole card: nobody gets what was asked for.
 
 A user can read the slices of the own runtime directory. Root can also read those in the directories
-that other users have in ``/tmp``. Others are unknown, so no message does not mean that all fits.
+that other users have in ``/tmp`` and ``/dev/shm``. Others are unknown, so no message does not mean
+that all fits.
 """
 
 import os
@@ -13,6 +14,7 @@ from hami_py._native import LimitsPage
 from hami_py.config import LIMITS, Settings
 from hami_py.errors import DamagedFile
 from hami_py.model import WHOLE
+from hami_py.model.plan import named
 from hami_py.slices.processes import LAYERS, lock_holders
 from hami_py.slices.record import RECORD
 
@@ -20,7 +22,7 @@ from hami_py.slices.record import RECORD
 def overbooked(
     settings: Settings, indices: Mapping[str, int], *, of_all_users: bool = False
 ) -> tuple[str, ...]:
-    """A message for each card whose shares add up to more than the whole card.
+    """A message for the cards whose shares add up to more than the whole card.
 
     Args:
         settings: the settings.
@@ -34,19 +36,23 @@ def overbooked(
             for row in LimitsPage.open(directory / LIMITS).rows():
                 if row.share is not None and row.share < WHOLE:
                     sums[row.uuid] = sums.get(row.uuid, 0) + row.share
+    too_much: dict[int, list[int]] = {}
+    for uuid, total in sums.items():
+        if total > WHOLE and uuid in indices:
+            too_much.setdefault(total, []).append(indices[uuid])
     return tuple(
-        f"the shares of the slices on card {indices[uuid]} add up to {total}%:"
+        f"the shares of the slices on {named(sorted(which))} add up to {total}%:"
         " while all of them use it, each gets less than its share"
-        for uuid, total in sums.items()
-        if total > WHOLE and uuid in indices
+        for total, which in too_much.items()
     )
 
 
 def _held(settings: Settings, *, of_all_users: bool) -> Iterator[Path]:
-    """The slices whose creator runs, without those in another slice: its share limits them too."""
+    """The slices whose creator runs. Those in another slice are left out: its share counts."""
     runtimes = {settings.runtime_directory}
     if of_all_users and os.geteuid() == 0:
-        runtimes.update(Path("/tmp").glob("hami-*"))  # noqa: S108
+        places = ("/tmp", "/dev/shm")  # noqa: S108
+        runtimes.update(path for place in places for path in Path(place).glob("hami-*"))
     for runtime in sorted(runtimes):
         with suppress(OSError):
             for directory in (runtime / "slices").iterdir():

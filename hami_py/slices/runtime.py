@@ -63,8 +63,12 @@ def usable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or path
-        fix = "make it writable and free some space, or set HAMI_RUNTIME_DIR to another directory"
-        raise StateError(f"slice file {where}", error.strerror or str(error), fix) from error
+        # An error of the account's own names its fix.
+        why, _, fix = (error.strerror or str(error)).partition("; ")
+        fix = fix or (
+            "make it writable and free some space, or set HAMI_RUNTIME_DIR to another directory"
+        )
+        raise StateError(f"slice file {where}", why, fix) from error
 
 
 @contextmanager

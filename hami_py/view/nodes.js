@@ -252,8 +252,9 @@ class Card {
     const isKnown = card.memory_used !== null;
     const used = isKnown ? `${gib(card.memory_used)} of ${gib(card.memory)} GiB used` : `${gib(card.memory)} GiB, use unknown`;
     write(this.amount, card.memory ? `${used}${allocated}` : "–");
+    const of = this.isMachine ? " by your slices" : "";
     const given = card.share_allocated === null ? "" : `, ${percent(card.share_allocated)} allocated`;
-    write(this.shares, card.share_used === null && !given ? "–" : `${percent(card.share_used)} used${given}`);
+    write(this.shares, card.share_used === null && !given ? "–" : `${percent(card.share_used)} used${of}${given}`);
   }
 
   detail(containers, history) {
@@ -310,6 +311,7 @@ class Container {
     this.each = each;
     write(this.pod, each.pod);
     write(this.where, [each.namespace, each.container].filter(Boolean).join(" · "));
+    this.where.title = this.where.textContent;
     this.memory.update(each.memory_used / this.most, 0);
     const used = gib(each.memory_used);
     write(this.amount, each.memory_limit === null ? `${used} GiB, no limit` : `${used} / ${gib(each.memory_limit)} GiB`);

@@ -48,11 +48,12 @@ export function seconds(value) {
   return value < 7200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3600)} h`;
 }
 
-/** The sum of a field; null if one of the values is unknown. */
+/** Such as `1 node` and `2 nodes`. */
 export function counted(number, what) {
   return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 }
 
+/** The sum of a field; null if one of the values is unknown. */
 export function sum(items, field) {
   let total = 0;
   for (const item of items) {

@@ -68,6 +68,6 @@ pub fn os(path: &Path, error: &io::Error) -> PyErr {
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
             PyOSError::new_err((number, text, path.to_owned()))
         }
-        None => PyOSError::new_err(format!("{}: {error}", path.display())),
+        None => PyOSError::new_err((None::<i32>, error.to_string(), path.to_owned())),
     }
 }

@@ -106,15 +106,17 @@ def test_a_library_with_variables_named_like_functions_of_the_driver_is_named(
     flags: tuple[str, ...],
 ) -> None:
     """The loader binds its pointers to our functions, and it writes into our code."""
-    plugin = program("plugin_pointers", *flags)
+    built = program("plugin_pointers", *flags)
+    plugin = Path(shutil.copy(built, built.with_name(f"{built.name}.so")))
     user = program("plugin_user", str(plugin), f"-Wl,-rpath,{plugin.parent}")
     assert run([user], gpu.env).lines == ["plug-in: 0"]
-    last, of_plugin = doctor(user)[-1], doctor(plugin)[-1]
+    # A library needs no permission to execute.
+    plugin.chmod(0o644)
+    last, (of_plugin,) = doctor(user)[-1], doctor(plugin)
     done = in_a_slice(user)
     assert last["name"] == "loading"
     if flags:
-        assert last["ok"]
-        assert "statically linked" in of_plugin["detail"]
+        assert (last["ok"], of_plugin["ok"]) == (True, True)
         assert done.lines == ["plug-in: 0"]
     else:
         line = f"{plugin} exports a variable cuInit: the loader binds it to our function"

@@ -176,7 +176,8 @@ def test_a_limit_that_is_not_enforced(seen: dict[str, object], why: str) -> None
     ("named", "why"),
     [
         ("relative", "is not an absolute path"),
-        ("/nowhere/at all\x1b[31m", "is not a directory"),
+        ("/nowhere/at all\x1b[31m", "cannot be used (No such file or directory)"),
+        (f"/{'x' * 300}", "cannot be used (File name too long)"),
         ("/etc/passwd", "is not a directory"),
     ],
 )

@@ -37,6 +37,11 @@ def checks(command: Sequence[str], settings: Settings) -> Iterator[Step]:
     Raises:
         CannotRun: the program does not exist, or cannot be read.
     """
+    plug_in = Path(command[0])
+    is_loader = plug_in.name.startswith(_GLIBC_LOADER)
+    if ".so" in plug_in.name and plug_in.is_file() and not is_loader:
+        yield "library", partial(_library, plug_in, settings)
+        return
     path = _find(command[0], settings)
     if path.name.startswith(_GLIBC_LOADER):
         started = next((word for word in command[1:] if Path(word).is_file()), None)
@@ -60,7 +65,7 @@ def checks(command: Sequence[str], settings: Settings) -> Iterator[Step]:
     yield "format", partial(_format, file)
     if file is None:
         return
-    yield "linking", partial(_linking, path, file, settings)
+    yield "linking", partial(_linking, file)
     yield "privileges", partial(privileges, path)
     yield "loading", partial(_loading, path, file, settings)
 
@@ -123,10 +128,16 @@ def _format(file: elf.Elf | None) -> str:
     return f"64-bit, {machine}"
 
 
-def _linking(path: Path, file: elf.Elf, settings: Settings) -> str:
+def _library(path: Path, settings: Settings) -> str:
+    """Check a shared library that a program opens while it runs."""
+    _format(_read(path))
+    _refuse_variables([path], slices.require_library(settings.library))
+    return f"{path} has no variable with the name of a driver function"
+
+
+def _linking(file: elf.Elf) -> str:
     interpreter = file.interpreter
     if interpreter is None:
-        _refuse_variables([path], slices.require_library(settings.library))
         why = "it is statically linked: no library can be preloaded, and no limit holds"
         raise UnsupportedPlatform("linking", why, "use a dynamically linked build")
     if is_musl(interpreter):

@@ -167,8 +167,8 @@ extern "C" fn absent() -> CUresult {
 /// several, `inside` selects one by an address in it. Does nothing until a driver is loaded.
 /// Threads that race here store the same values.
 ///
-/// Until a driver is initialised, the last one in which the program looks a function up counts. It
-/// may be the stub library of NVIDIA's toolkit, which has the driver's SONAME, and which programs
+/// Until cuInit succeeds, we use the driver in which the program last looked up a function. It may
+/// be the stub library of NVIDIA's toolkit, which has the driver's SONAME, and which programs
 /// close before they open the driver.
 pub fn resolve(library: Library, inside: Option<usize>) {
     let Some(handle) = objects::open_loaded(library.soname(), inside) else { return };

@@ -41,9 +41,9 @@ unsafe extern "C" {
 /// is refused.
 pub fn in_slice(init: impl FnOnce() -> CUresult) -> Result<CUresult, &'static str> {
     let Some(chosen) = chosen() else { return Ok(init()) };
-    let is_asking_us =
-        bind(c"getenv", answer_getenv) | bind(c"secure_getenv", answer_secure_getenv);
-    let result = if is_asking_us { init() } else { with_our_list(chosen, init) };
+    // `|`: both are to be bound.
+    let is_bound = bind(c"getenv", answer_getenv) | bind(c"secure_getenv", answer_secure_getenv);
+    let result = if is_bound { init() } else { with_our_list(chosen, init) };
     if result == CUDA_SUCCESS && !is_obeyed(chosen) {
         return Err(
             "the driver shows other cards than `hami run --device` has chosen, because it does not \
@@ -112,7 +112,7 @@ fn list_for_driver(chosen: &[String], variable: *const c_char) -> &'static CStr 
 
 /// Whether the driver shows the cards of a list that it has got.
 fn is_obeyed(chosen: &[String]) -> bool {
-    // A driver that was initialised before is not asked again.
+    // If cuInit ran before, no list exists yet, so make one.
     // SAFETY: a C string.
     list_for_driver(chosen, unsafe { secure_getenv(NAME.as_ptr()) });
     let shown = cards::uuids();
