@@ -39,3 +39,20 @@ def test_the_limit_holds_after_it(
     assert f"total={GIB}" in done.out
     assert done.lines[-1].endswith(" -> 2 pointer=untouched")
     assert gpu.peak() == MIB
+
+
+@pytest.mark.parametrize(
+    "name", ["cuInit", "cuGetProcAddress_v2", "cuMemGetInfo_v2", "cuCtxSetCurrent"]
+)
+def test_a_driver_that_was_looked_up_and_closed(
+    name: str,
+    trace_pair: Callable[..., tuple[list[str], list[str]]],
+    artifacts: Artifacts,
+    program: Programs,
+) -> None:
+    """A plug-in that is linked with it loads it again, at another address."""
+    plugin = {"PLUGIN": str(program("plugin_linked", str(artifacts.libcuda)))}
+    bare, limited = trace_pair("looked_up_and_closed", 4 * GIB, name, env=plugin)
+    assert limited == bare
+    assert bare[-1] == "exit code: 0"
+    assert sum(" -> 0" in line for line in bare) == 5

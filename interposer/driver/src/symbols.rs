@@ -5,7 +5,8 @@
 //! once.
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
@@ -175,20 +176,28 @@ pub fn resolve(library: Library, inside: Option<usize>) {
     let is_kept = library == Library::Nvml || IS_KEPT.load(Ordering::Relaxed);
     fill(library, handle, inside.is_some() && !is_kept);
     if !is_kept {
-        // SAFETY: opened above.
-        unsafe { libdl::dlclose(handle) };
+        hold(handle);
     }
 }
 
-/// Whether the CUDA driver stays loaded.
+/// A handle of the driver whose addresses are stored. A program may look up a function, close the
+/// driver, and load a plug-in that is linked with it: then the addresses must still be right.
+static HELD: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+fn hold(handle: *mut c_void) {
+    let before = HELD.swap(handle, Ordering::Relaxed);
+    if !before.is_null() {
+        // SAFETY: it was opened here, and closed nowhere else.
+        unsafe { libdl::dlclose(before) };
+    }
+}
+
+/// Whether the program can choose no other driver any more.
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 
 /// Keeps the driver that is initialised now, whatever the program opens and closes.
 pub fn keep_driver() {
-    if !IS_KEPT.swap(true, Ordering::Relaxed) {
-        // The handle is never closed.
-        objects::open_loaded(Library::Cuda.soname(), Symbol::cuInit.known_address());
-    }
+    IS_KEPT.store(true, Ordering::Relaxed);
 }
 
 /// Forgets the functions of the library whose cuInit has returned `CUDA_ERROR_STUB_LIBRARY`, and
@@ -198,11 +207,11 @@ pub fn leave_stub_library() {
     for (_, real) in ROWS.iter().zip(&REAL).filter(|(row, _)| row.library == Library::Cuda) {
         real.store(UNRESOLVED, Ordering::Relaxed);
     }
-    if let Some(handle) = objects::open_other(Library::Cuda.soname(), stub) {
+    let other = objects::open_other(Library::Cuda.soname(), stub);
+    if let Some(handle) = other {
         fill(Library::Cuda, handle, false);
-        // SAFETY: opened above.
-        unsafe { libdl::dlclose(handle) };
     }
+    hold(other.unwrap_or(null_mut()));
 }
 
 /// Stores the addresses of a library's functions, also over those that are known if `all` is set.
