@@ -503,8 +503,8 @@ def clock_ns() -> int:
 def runtime_directory() -> Path:
     """The directory of this user's slices, if the user has named none.
 
-    It is ``/tmp/hami-<uid>``, or ``/dev/shm/hami-<uid>`` where ``/tmp`` cannot hold an account,
-    because its file system loses locks (overlayfs), is read-only or cannot be written.
+    It is ``/tmp/hami-<uid>``, or ``/dev/shm/hami-<uid>-<device of /tmp>`` where the file system of
+    ``/tmp`` loses locks (overlayfs).
     """
 
 @final

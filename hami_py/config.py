@@ -81,7 +81,7 @@ class Settings:
     """The directory of the user's slices: ``$HAMI_RUNTIME_DIR/hami`` if that is an absolute path to
     a directory of this user, else ``/tmp/hami-<uid>``. That one is the same for shells, ``cron``,
     ``sudo -u`` and services, and a logout does not remove it, as it does ``XDG_RUNTIME_DIR``. Where
-    ``/tmp`` cannot hold an account, as in most containers, it is ``/dev/shm/hami-<uid>``."""
+    ``/tmp`` cannot hold an account, as in most containers, it is in ``/dev/shm``."""
 
     ignored_directory: str | None = None
     """Why ``HAMI_RUNTIME_DIR`` is not used, such as "is not an absolute path"."""

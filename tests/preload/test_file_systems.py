@@ -94,14 +94,18 @@ def test_cuda_is_refused_where_no_account_can_be(gpu, on, artifacts, tmp_path, m
 
 @pytest.fixture
 def on_tmp(gpu, compiled_folder):
-    """What mounts a file system on /tmp, and a tmpfs on /dev/shm; the test's own files stay."""
+    """What mounts a file system on /tmp, and a tmpfs on /dev/shm; the test's own files stay.
+
+    `shared`: it is mounted over another such one, with the same /dev/shm.
+    """
     own = [compiled_folder, gpu.client_socket.parent]
 
-    def moved(mount):
+    def moved(mount, *, shared=False):
         before = [f"mkdir -p /mnt{path} && mount --bind {path} /mnt{path}" for path in own]
         after = [f"mkdir -p {path} && mount --bind /mnt{path} {path}" for path in own]
         tmpfs = ["mount -t tmpfs none /dev/shm", "mount -t tmpfs none /mnt"]
-        return " && ".join([*tmpfs, *before, mount, *after])
+        first = [] if shared else [*tmpfs, *before]
+        return " && ".join([*first, mount, *after])
 
     return moved
 
@@ -124,12 +128,41 @@ def test_a_limit_holds_on_any_tmp(gpu, on, on_tmp, artifacts, way):
     assert (granted, errors, gpu.peak()) == (LIMIT, "", LIMIT)
 
 
-def test_a_tmp_that_is_full_leaves_the_account_where_it_is(gpu, on, on_tmp, artifacts):
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        'i=0; while mkdir "/tmp/$i"; do i=$((i + 1)); done 2>/dev/null',
+        "mount -o remount,ro /tmp",
+        "mount -o remount,ro /tmp; mkdir /mnt/empty; mount --bind /mnt/empty /dev/shm",
+    ],
+    ids=["full", "read-only", "read-only beside an empty /dev/shm"],
+)
+def test_a_tmp_that_cannot_be_written_leaves_the_account_where_it_is(
+    gpu, on, on_tmp, artifacts, spoil
+):
     """Another account in /dev/shm would be a second limit, so CUDA is refused if there is none."""
     env = {"LD_PRELOAD": str(artifacts.library), **VARIABLES}
-    fill = 'i=0; while mkdir "/tmp/$i"; do i=$((i + 1)); done 2>/dev/null'
-    prefix = ["sh", "-c", f'{fill}; "$@"; code=$?; ls -d /dev/shm/hami* >&2; exit $code', "sh"]
-    full = "mount -t tmpfs -o nr_inodes=200 none $PLACE"
-    granted, errors = on(on_tmp(full), Path("/tmp"), env, *prefix)  # noqa: S108
+    prefix = ["sh", "-c", f'{spoil}; "$@"; code=$?; ls -d /dev/shm/hami* >&2; exit $code', "sh"]
+    small = "mount -t tmpfs -o nr_inodes=200 none $PLACE"
+    granted, errors = on(on_tmp(small), Path("/tmp"), env, *prefix)  # noqa: S108
     assert (granted, gpu.peak()) == (0, 0)
     assert "cannot keep the account" in errors and "cannot access '/dev/shm/hami*'" in errors
+
+
+def test_containers_that_share_dev_shm_have_limits_of_their_own(
+    gpu, on, on_tmp, artifacts, program
+):
+    """As with `--ipc=host`: each has its own /tmp, and only their /dev/shm is the same."""
+    env = {"LD_PRELOAD": str(artifacts.library), **VARIABLES}
+    other = OVERLAY.format("").replace("$PLACE", "/tmp")  # noqa: S108
+    mounts = f"mkdir /mnt/other && cd /mnt/other && {on_tmp(other, shared=True)}"
+    prefix = [
+        *("sh", "-c"),
+        f"mkfifo /mnt/fifo; unshare --mount sh -c '{mounts} && exec {program('console')}'"
+        " </mnt/fifo >/mnt/out & exec 3>/mnt/fifo; printf 'init\ndevice 0\nalloc a 600M\n' >&3;"
+        " until grep 600M /mnt/out; do sleep 0.1; done;"
+        ' "$@"; code=$?; exec 3>&-; wait; exit $code',
+        "sh",
+    ]
+    granted, errors = on(on_tmp(OVERLAY.format("")), Path("/tmp"), env, *prefix)  # noqa: S108
+    assert (granted, errors, gpu.peak()) == (LIMIT, "", LIMIT + 600 * MIB)

@@ -143,6 +143,8 @@ impl<'a> Probe<'a> {
 /// # Errors
 /// No file can be created there, mapped or locked.
 pub(crate) fn keeps_locks(directory: &Path) -> io::Result<bool> {
+    // A child would keep the lock with its copy of the descriptor.
+    let _no_fork = NoFork::begin()?;
     let mut random = [0; 8];
     // SAFETY: a local variable and its size.
     unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };

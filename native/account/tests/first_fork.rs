@@ -40,7 +40,13 @@ pub unsafe extern "C" fn pthread_atfork(before: Handler, parent: Handler, child:
 
 #[test]
 fn a_child_that_was_forked_meanwhile_recognises_its_own_children() {
-    let scratch = Scratch::new("first-fork");
+    let scratch = Scratch::empty("first-fork");
+    // By a child, because this process is to take the fork lock for the first time below.
+    let made = Child::run(|| {
+        MAY_END.store(1, Ordering::SeqCst);
+        Account::create(&scratch.path()).unwrap();
+    });
+    assert_eq!(made.wait(), 0);
     let path = scratch.path();
     let first = std::thread::spawn(move || drop(Account::attach(&path).unwrap()));
     wait_for(&HAS_BEGUN);

@@ -15,12 +15,18 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Self {
+        let scratch = Self::empty(name);
+        Account::create(&scratch.path()).unwrap();
+        scratch
+    }
+
+    /// Without an account.
+    pub fn empty(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(format!("account-{name}-{pid}-{count}"));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
-        Account::create(&folder.join("account")).unwrap();
         Self(folder)
     }
 
