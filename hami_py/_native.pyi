@@ -12,7 +12,7 @@ from typing import Final, Literal, final
 from typing_extensions import Self
 
 __all__ = [
-    "FORMATS",
+    "FORMAT",
     "HAMI_MEMORY_LIMITS",
     "HAMI_SHARE_LIMITS",
     "MAX_CARDS",
@@ -42,8 +42,8 @@ MAX_CARDS: Final[int]
 VERSION: Final[str]
 """The version of the package, which is that of the workspace in Cargo.toml."""
 
-FORMATS: Final[tuple[int, int]]
-"""The formats of a slice's files that this version reads and writes: the previous one, its own."""
+FORMAT: Final[int]
+"""The format of a slice's files that this version reads and writes."""
 
 HAMI_MEMORY_LIMITS: Final[tuple[str, ...]]
 """HAMi's variables that set memory limits: the one for every card, then the one of each card."""
@@ -397,27 +397,18 @@ class LimitsPage:
 
     @staticmethod
     def create(
-        path: str | PathLike[str],
-        rows: Sequence[LimitRow],
-        *,
-        format: int = ...,
-        gang: bytes | None = None,
+        path: str | PathLike[str], rows: Sequence[LimitRow], *, gang: bytes | None = None
     ) -> LimitsPage:
         """Create a page. The file must not exist.
 
         Args:
             path: the file.
             rows: the cards.
-            format: the format of the library that will read it, one of ``FORMATS``. The previous
-                one has no place for the keywords of this function and of ``LimitRow``.
             gang: 16 bytes; slices with the same gang have leases together.
         """
 
     @staticmethod
     def open(path: str | PathLike[str]) -> LimitsPage: ...
-    def format(self) -> int:
-        """The number of the page's format, one of ``FORMATS``."""
-
     def gang(self) -> bytes | None:
         """The gang of the slice; None = it has none."""
 
@@ -435,7 +426,7 @@ class GrantsPage:
     """The file in which the coordinator grants leases on the cards of a slice."""
 
     @staticmethod
-    def create(path: str | PathLike[str], *, format: int = ...) -> None:
+    def create(path: str | PathLike[str]) -> None:
         """Create a page without grants. The file must not exist."""
 
 @final
@@ -484,7 +475,7 @@ class Account:
     """The file with the memory and time that the processes of a slice use."""
 
     @staticmethod
-    def create(path: str | PathLike[str], *, format: int = ...) -> Account: ...
+    def create(path: str | PathLike[str]) -> Account: ...
     @staticmethod
     def open(path: str | PathLike[str]) -> Account: ...
     def snapshot(self) -> AccountSnapshot: ...

@@ -22,7 +22,7 @@ from hami_py.gpu.sweep import identity_of, look
 from hami_py.kube import Event, Reference
 from hami_py.node.drift import BEYOND_MIB, Finding, Kind, Observed, Program, excess, findings
 from hami_py.node.ledger import Entry
-from hami_py.node.library import format_of
+from hami_py.node.library import check_format
 from hami_py.node.processes import kill_container, mapped_files, pod_of
 from hami_py.node.rows import UNENFORCED
 
@@ -151,7 +151,7 @@ class Observer:
         use = self._state.use(entry.slot)
         try:
             # Files of an unknown format look damaged.
-            format_of(Path(entry.library))
+            check_format(Path(entry.library))
             use = use or self._state.slots.use(entry.slot)
         except DamagedFile:
             # A program could truncate its account so that others need not be in it.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from hami_py._native import FORMATS, LimitRow
+from hami_py._native import LimitRow
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
@@ -209,7 +209,7 @@ class Preparation:
         if not entry.library:
             # The container has no limits page. The slot keeps which cards it has, for ``adopt``.
             rows = [LimitRow(card.card, card.memory_mib << 20) for card in entry.cards]
-            self._state.slots.ensure(entry.slot, rows, FORMATS[-1])
+            self._state.slots.ensure(entry.slot, rows)
 
     def _tell(self, record: DeviceRecord, error: HamiError) -> None:
         """Tell why a container waits. Without the pod's name there can be no event."""

@@ -220,7 +220,8 @@ class NodeState:
             gang = None
             if entry.gang is not None:
                 gang = gang_of_namespace(entry.pod.namespace, entry.gang)
-            self.slots.ensure(entry.slot, self._rows(entry), library.format_of(installed), gang)
+            library.check_format(installed)
+            self.slots.ensure(entry.slot, self._rows(entry), gang)
             binds += slot.binds(self._paths.slots / entry.slot, installed, INSIDE)
             binds.append(
                 slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True)

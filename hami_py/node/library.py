@@ -10,8 +10,8 @@ restarts gets the same one again, because the kubelet has recorded its path.
 
 The container runtime runs the hook of the agent's own version, whichever library the container has.
 
-The directory's name carries the format of the slice's files that the library reads. So the agent
-knows in which format it must create a slot for a container with an older library.
+The directory's name carries the format of the slice's files that the library reads. The agent
+creates slots in its own format only, so a container with a library of another format waits.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hami_py._native import FORMATS
+from hami_py._native import FORMAT
 from hami_py.config import INSIDE, LIBRARY_NAME, PACKAGED_HOOK
 from hami_py.errors import StateError
 
@@ -48,7 +48,7 @@ def install(library: Path, libraries: Path) -> Path:
     try:
         content, hook = library.read_bytes(), PACKAGED_HOOK.read_bytes()
         digest = hashlib.sha256(content + hook).hexdigest()[:_DIGITS]
-        target = libraries / f"{FORMATS[-1]}-{digest}"
+        target = libraries / f"{FORMAT}-{digest}"
         if not target.is_dir():
             libraries.mkdir(parents=True, exist_ok=True)
             _create(target, content, hook)
@@ -59,17 +59,15 @@ def install(library: Path, libraries: Path) -> Path:
     return target / LIBRARY_NAME
 
 
-def format_of(library: Path) -> int:
-    """The format of the slice's files that an installed library reads.
+def check_format(library: Path) -> None:
+    """Check that an installed library reads the slice's files that this version writes.
 
     Raises:
-        StateError: the directory's name has no format that this version can write.
+        StateError: the directory's name has another format.
     """
-    number = library.parent.name.partition("-")[0]
-    if not number.isdecimal() or int(number) not in FORMATS:
-        why = f"its format is not {' or '.join(map(str, FORMATS))}"
-        raise StateError(f"library {library}", why, "delete the pod, so that it gets a newer one")
-    return int(number)
+    if library.parent.name.partition("-")[0] != str(FORMAT):
+        why = f"its format is not {FORMAT}"
+        raise StateError(f"library {library}", why, "delete the pod, so that it gets another one")
 
 
 def preload_file(library: Path) -> Path:

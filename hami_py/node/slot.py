@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage
+from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, GRANTS, LIBRARY_NAME, LIMITS
 from hami_py.errors import StateError
 
@@ -54,25 +54,18 @@ class Bind:
     read_only: bool
 
 
-def create(
-    slot: Path,
-    rows: Sequence[LimitRow],
-    *,
-    format: int = FORMATS[-1],
-    gang: bytes | None = None,
-) -> None:
+def create(slot: Path, rows: Sequence[LimitRow], gang: bytes | None = None) -> None:
     """Create a slot.
 
     Args:
         slot: the new directory. Its parent, the directory of slots, must exist. The parent of that
             directory must be on the same file system, and this user must be able to write there.
         rows: the cards.
-        format: the format of the library that the container has, one of ``FORMATS``.
         gang: see ``LimitsPage.create``.
 
     Raises:
         StateError: it exists, or cannot be created. Then nothing of it is left.
-        InvalidValue: a row or the format is invalid.
+        InvalidValue: a row is invalid.
     """
     if os.path.lexists(slot):
         raise StateError(f"slot {slot}", "it exists", "remove it first")
@@ -80,9 +73,9 @@ def create(
         # Only this user can enter it until it is complete.
         aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=slot.parent.parent))
         try:
-            LimitsPage.create(aside / LIMITS, rows, format=format, gang=gang)
-            Account.create(aside / ACCOUNT, format=format)
-            GrantsPage.create(aside / GRANTS, format=format)
+            LimitsPage.create(aside / LIMITS, rows, gang=gang)
+            Account.create(aside / ACCOUNT)
+            GrantsPage.create(aside / GRANTS)
             (aside / LIBRARY_NAME).touch()
             # The umask may have removed some bits of these modes.
             for name, mode in _MODES.items():

@@ -41,9 +41,7 @@ class Slots:
         """The names of the slots that exist."""
         return {path.name for path in self._paths.slots.iterdir()}
 
-    def ensure(
-        self, name: str, rows: Sequence[LimitRow], format: int, gang: bytes | None = None
-    ) -> None:
+    def ensure(self, name: str, rows: Sequence[LimitRow], gang: bytes | None = None) -> None:
         """Make a slot exist, with these limits.
 
         A slot that works is kept, with its account: the container's last processes may still hold
@@ -52,7 +50,6 @@ class Slots:
         Args:
             name: the slot.
             rows: the limits.
-            format: the format of the container's library.
             gang: the gang of a slot that is created; one that is kept keeps its own.
 
         Raises:
@@ -63,7 +60,7 @@ class Slots:
             self.set_limits(name, rows)
             return
         self.remove(name)
-        slot.create(path, rows, format=format, gang=gang)
+        slot.create(path, rows, gang)
         self._pages[name] = LimitsPage.open(path / LIMITS)
 
     def set_limits(self, name: str, rows: Sequence[LimitRow]) -> None:

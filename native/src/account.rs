@@ -1,7 +1,6 @@
 //! The account, for its readers.
 
 use crate::errors;
-use crate::pages::{self, FORMAT};
 use hami_account::Snapshot;
 use hami_coordinator::Meter;
 use pyo3::prelude::*;
@@ -86,13 +85,10 @@ impl Account {
 
 #[pymethods]
 impl Account {
-    /// Creates an empty account, in the format of the library that will use it. The file must not
-    /// exist.
+    /// Creates an empty account. The file must not exist.
     #[staticmethod]
-    #[pyo3(signature = (path, *, format=FORMAT))]
-    fn create(py: Python<'_>, path: PathBuf, format: u32) -> PyResult<Self> {
-        let format = pages::format(format)?;
-        py.detach(|| hami_account::Account::create_in(format, &path)).map_err(errors::file)?;
+    fn create(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        py.detach(|| hami_account::Account::create(&path)).map_err(errors::file)?;
         Ok(Self { path })
     }
 

@@ -85,11 +85,9 @@ mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-    /// The formats of a slice's files that this version reads and writes: the previous one, and its
-    /// own.
+    /// The format of a slice's files that this version reads and writes.
     #[pymodule_export]
-    const FORMATS: (u32, u32) =
-        (hami_limits::Format::Previous.number(), hami_limits::Format::Current.number());
+    const FORMAT: u32 = hami_limits::Format::Current.number();
 
     #[pymodule_init]
     fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,16 +2,13 @@
 
 use crate::errors;
 use hami_limits::grants;
-use hami_limits::{Format, InvalidValue, Mode, Priority, Regime, Row, SliceInfo};
+use hami_limits::{InvalidValue, Mode, Priority, Regime, Row};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The format of this version.
-pub const FORMAT: u32 = Format::Current.number();
 
 /// One card of a limits page: memory limit in bytes, share in percent; None = no limit. Mode is
 /// "hard" or "soft", priority "low", "normal" or "high". `context_memory` is what the driver takes
@@ -115,11 +112,6 @@ impl From<LimitRow> for Row {
     }
 }
 
-/// The format of a slice's files that this number names.
-pub fn format(number: u32) -> PyResult<Format> {
-    Format::from_number(number).map_err(errors::invalid)
-}
-
 /// Share in percent, mode and priority of one card.
 type PyRegime = (Option<u32>, Named<Mode>, Named<Priority>);
 
@@ -143,22 +135,17 @@ impl LimitsPage {
 
 #[pymethods]
 impl LimitsPage {
-    /// Creates a page. The file must not exist. `format` is that of the library that will read it;
-    /// the previous one has no place for the values that are keywords here and in `LimitRow`.
-    /// Slices with the same `gang` have leases together.
+    /// Creates a page. The file must not exist. Slices with the same `gang` have leases together.
     #[staticmethod]
-    #[pyo3(signature = (path, rows, *, format=FORMAT, gang=None))]
+    #[pyo3(signature = (path, rows, *, gang=None))]
     fn create(
         py: Python<'_>,
         path: PathBuf,
         rows: Vec<LimitRow>,
-        format: u32,
         gang: Option<[u8; 16]>,
     ) -> PyResult<Self> {
-        let format = self::format(format)?;
         let rows: Vec<Row> = rows.into_iter().map(Row::from).collect();
-        let info = SliceInfo { gang };
-        py.detach(|| hami_limits::LimitsPage::create_in(format, &path, &info, &rows))
+        py.detach(|| hami_limits::LimitsPage::create(&path, gang, &rows))
             .map(|page| Self(Mutex::new(page)))
             .map_err(errors::file)
     }
@@ -171,14 +158,9 @@ impl LimitsPage {
             .map_err(errors::file)
     }
 
-    /// The number of the page's format.
-    fn format(&self, py: Python<'_>) -> PyResult<u32> {
-        py.detach(|| self.page().format()).map(Format::number).map_err(errors::file)
-    }
-
     /// The gang of the slice; None = it has none.
     fn gang(&self, py: Python<'_>) -> PyResult<Option<[u8; 16]>> {
-        py.detach(|| self.page().info()).map(|info| info.gang).map_err(errors::file)
+        py.detach(|| self.page().gang()).map_err(errors::file)
     }
 
     /// The rows that are in force now.
@@ -234,13 +216,10 @@ pub struct GrantsPage;
 
 #[pymethods]
 impl GrantsPage {
-    /// Creates a page without grants, in the format of the library that will read it. The file must
-    /// not exist.
+    /// Creates a page without grants. The file must not exist.
     #[staticmethod]
-    #[pyo3(signature = (path, *, format=FORMAT))]
-    fn create(py: Python<'_>, path: PathBuf, format: u32) -> PyResult<()> {
-        let format = self::format(format)?;
-        py.detach(|| grants::GrantsPage::create_in(format, &path).map(drop)).map_err(errors::file)
+    fn create(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| grants::GrantsPage::create(&path).map(drop)).map_err(errors::file)
     }
 }
 

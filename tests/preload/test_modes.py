@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import FORMATS, Account, LimitRow, LimitsPage
+from hami_py._native import FORMAT, Account, LimitRow, LimitsPage
 from support import slices
 from support.running import Started, run
 from support.slices import GIB, MIB
@@ -205,22 +205,16 @@ def test_a_program_whose_slice_was_removed_has_no_cuda_and_is_told_why(
     assert "the slice of this program cannot be found: it was removed" in done.err
 
 
-def test_a_slice_of_the_previous_format_is_refused(artifacts, gpu, program, preload, tmp_path):
+@pytest.mark.parametrize("name", ["limits", "account"])
+def test_a_slice_of_another_format_is_refused(gpu, program, preload, tmp_path, name):
     """Its own library uses it: processes with libraries of two formats never share an account."""
-    old, new = FORMATS
-    rows = [LimitRow(gpu.uuids()[0], GIB)]
-    for page, account in ((old, old), (new, old), (old, new)):
-        directory = tmp_path / f"{page}-{account}"
-        directory.mkdir()
-        LimitsPage.create(directory / "limits", rows, format=page)
-        Account.create(directory / "account", format=account)
-        words = (
-            directory,
-            f"has format {old}",
-            f"library has format {new}",
-            "make the slice again",
-        )
-        assert_refused(program, preload(gpu, directory), *words)
+    LimitsPage.create(tmp_path / "limits", [LimitRow(gpu.uuids()[0], GIB)])
+    Account.create(tmp_path / "account")
+    with (tmp_path / name).open("r+b") as file:
+        file.seek(8)
+        file.write((FORMAT - 1).to_bytes(4, "little"))
+    words = (tmp_path / name, f"its version is not {FORMAT}", "make the slice again")
+    assert_refused(program, preload(gpu, tmp_path), *words)
 
 
 def test_the_limits_of_nested_slices_apply_together(gpu, program, preload, slice_dir, probe):

@@ -5,12 +5,13 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage, coordinate
-from hami_py.errors import InvalidValue
+from hami_py._native import FORMAT, Account, GrantsPage, LimitRow, LimitsPage, coordinate
+from hami_py.errors import DamagedFile, InvalidValue
 from unit.machine import DEADLINE
 
 FLOCK = "hhqqi4x"
@@ -134,8 +135,7 @@ def test_a_page_has_what_the_node_side_says_of_the_slice(tmp_path: Path) -> None
     ]
     page = LimitsPage.create(tmp_path / "limits", rows, gang=b"g" * 16)
     opened = LimitsPage.open(tmp_path / "limits")
-    assert (opened.format(), opened.gang()) == (3, b"g" * 16)
-    assert opened.rows() == rows
+    assert (opened.gang(), opened.rows()) == (b"g" * 16, rows)
     page.add_injected("GPU-1", memory=3 << 30, share=50)
     assert opened.rows()[0].injected_memory == [1 << 30, 2 << 30, 3 << 30]
     assert opened.rows()[0].injected_shares == [30, 50]
@@ -145,28 +145,21 @@ def test_a_page_has_what_the_node_side_says_of_the_slice(tmp_path: Path) -> None
         page.add_injected("GPU-2", share=1)
 
 
-def test_files_of_the_previous_format_are_made_and_read(tmp_path: Path) -> None:
-    old, new = FORMATS
-    rows = [LimitRow("GPU-1", 1 << 30, 30, context_memory=1)]
-    page = LimitsPage.create(tmp_path / "limits", rows, format=old, gang=b"g" * 16)
-    Account.create(tmp_path / "account", format=old)
-    GrantsPage.create(tmp_path / "grants", format=old)
-    assert (page.format(), page.gang(), page.rows()) == (
-        old,
-        None,
-        [LimitRow("GPU-1", 1 << 30, 30)],
-    )
-    assert Account.open(tmp_path / "account").snapshot().processes == []
-    heads = [(tmp_path / name).read_bytes()[8:16] for name in ("limits", "account", "grants")]
-    assert heads == [struct.pack("<II", *head) for head in ((1, 4096), (2, 364544), (1, 4096))]
-    for create in (
-        lambda: Account.create(tmp_path / "x", format=new + 1),
-        lambda: GrantsPage.create(tmp_path / "x", format=0),
-        lambda: LimitsPage.create(tmp_path / "x", rows, format=1),
-    ):
-        with pytest.raises(InvalidValue, match="format"):
-            create()
-    assert not (tmp_path / "x").exists()
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    limits, account = tmp_path / "limits", tmp_path / "account"
+    LimitsPage.create(limits, [])
+    Account.create(account)
+    for path in (limits, account):
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(struct.pack("<I", FORMAT - 1))
+    openings: list[Callable[[], object]] = [
+        lambda: LimitsPage.open(limits),
+        lambda: Account.open(account),
+    ]
+    for opening in openings:
+        with pytest.raises(DamagedFile, match=f"its version is not {FORMAT}"):
+            opening()
 
 
 def test_a_grants_page_is_created_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hami_py import InvalidValue, StateError
-from hami_py._native import FORMATS, Account, GrantsPage, LimitRow, LimitsPage
+from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.node import slot
 
 ROWS = [LimitRow("GPU-1", 4 << 30, 30), LimitRow("GPU-2", None)]
@@ -46,17 +46,6 @@ def test_the_contents_and_modes_of_a_slot_whatever_the_umask_is(slots: Path) -> 
     assert Account.open(slots / "one" / "account").snapshot().processes == []
     assert (slots / "one" / "libvgpu.so").read_bytes() == b""
     assert remains(slots) == ["one", "slices"]
-
-
-def test_all_files_have_the_format_of_the_container_s_library(slots: Path) -> None:
-    heads = {}
-    for number in FORMATS:
-        slot.create(slots / str(number), ROWS, format=number)
-        assert LimitsPage.open(slots / str(number) / "limits").format() == number
-        files = [slots / str(number) / name for name in ("limits", "account", "grants")]
-        heads[number] = [path.read_bytes()[8:12] for path in files]
-    old, new = heads.values()
-    assert all(a != b for a, b in zip(old, new, strict=True))
 
 
 @pytest.mark.parametrize("what", ["slot", "empty directory", "file", "dangling link"])

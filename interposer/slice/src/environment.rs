@@ -25,7 +25,7 @@ pub(crate) fn create(settings: &Settings) -> Result<PathBuf, String> {
     }
     let directory = directories.pop().ok_or("no directory")?;
     let page = directory.join("limits");
-    match LimitsPage::create(&page, &[]) {
+    match LimitsPage::create(&page, None, &[]) {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {}
         made => drop(made.map_err(|error| unusable(&directory, &error))?),
     }

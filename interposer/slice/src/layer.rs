@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
 use hami_limits::grants::GrantsView;
-use hami_limits::{FileError, Format, LimitsView, NO_LIMIT, Regime, Row};
+use hami_limits::{FileError, LimitsView, NO_LIMIT, Regime, Row};
 use vgpu_driver::report::Once;
 
 use crate::departure::departed;
@@ -49,7 +49,6 @@ impl Layer {
     /// The layer of a directory that has a limits page.
     pub(crate) fn open(directory: &Path) -> Result<Self, String> {
         let view = LimitsView::open(&directory.join("limits")).map_err(|e| unreadable(&e))?;
-        check_format(directory, view.format())?;
         Self::with(Limits::Page(view), directory)
     }
 
@@ -65,7 +64,6 @@ impl Layer {
         let departed = move |dead: &Dead| departed(dead, grants);
         let account = Account::attach_with(&directory.join("account"), departed)
             .map_err(|e| unreadable(&e))?;
-        check_format(directory, account.format())?;
         let account = Box::leak(Box::new(account));
         Ok(Self { limits, grants, account, member: AtomicPtr::default() })
     }
@@ -282,18 +280,4 @@ fn unreadable(error: &FileError) -> String {
             "{error}; its slice was removed or damaged: start the program, or its container, again"
         ),
     }
-}
-
-/// Only processes whose libraries have the same format may use a slice together.
-fn check_format(directory: &Path, format: Format) -> Result<(), String> {
-    if format == Format::Current {
-        return Ok(());
-    }
-    Err(format!(
-        "slice {}: it has format {}, and this library has format {}; end its programs, then make \
-         the slice again",
-        directory.display(),
-        format.number(),
-        Format::Current.number()
-    ))
 }

@@ -3,9 +3,9 @@
 use crate::file::{AccountFile, Descriptor};
 use crate::fork::NoFork;
 use crate::identity::{ProcessIdentity, own_namespace};
-use crate::layout::{CARDS, FILE, Layout, SLOTS, Slot, TAKEN, UNIT, Word};
+use crate::layout::{CARDS, FILE, Layout, SIZE, SLOTS, Slot, TAKEN, UNIT, Word};
 use crate::slot_lock::{keeps_locks, not_kept};
-use hami_limits::{FileError, Format, failed};
+use hami_limits::{FileError, failed};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -79,16 +79,11 @@ impl Account {
     /// until the caller changes the mode. Fails on a file system that does not keep locks
     /// ([`keeps_locks`]).
     pub fn create(path: &Path) -> Result<(), FileError> {
-        Self::create_in(Format::Current, path)
-    }
-
-    /// The same in a format, for the library of that format.
-    pub fn create_in(format: Format, path: &Path) -> Result<(), FileError> {
         let directory = path.parent().unwrap_or(path);
         if !keeps_locks(directory).map_err(|e| FILE.io(path, e))? {
             return Err(FILE.io(path, not_kept()));
         }
-        FILE.create(path, 0o600, format, &FILE.head(format)).map(drop)
+        FILE.create(path, 0o600, &FILE.head()).map(drop)
     }
 
     /// Maps an existing account. Bytes of dead processes come back after [`Self::GRACE`].
@@ -103,19 +98,13 @@ impl Account {
     ) -> Result<Self, FileError> {
         let no_fork = NoFork::begin().map_err(|e| FILE.io(path, e))?;
         let (file, descriptor) = AccountFile::find(path, &FILE)?;
-        let size = FILE.layout(file.format).size;
-        let map = map(&descriptor, size).map_err(|e| FILE.io(path, e))?;
+        let map = map(&descriptor).map_err(|e| FILE.io(path, e))?;
         let account =
             Self { map, file, departed: Box::new(departed), has_probed: AtomicBool::new(false) };
         drop((descriptor, no_fork));
         // If it cannot be kept now, the first probe tries again.
         let _ = account.file.kept();
         Ok(account)
-    }
-
-    /// The format of the file.
-    pub fn format(&self) -> Format {
-        self.file.format
     }
 
     /// Bytes committed on a card by all processes, including dead ones that were not reaped, shared
@@ -234,17 +223,12 @@ impl Account {
     /// The addresses of the mapping, for a process that must survive a truncated file.
     pub fn mapped_at(&self) -> Range<usize> {
         let start = self.map.addr().get();
-        start..start + self.size()
-    }
-
-    fn size(&self) -> usize {
-        FILE.layout(self.format()).size
+        start..start + SIZE
     }
 
     pub(crate) fn layout(&self) -> &Layout {
         // SAFETY: the mapping is a Layout and lives as long as self; all its fields that are
-        // accessed are atomics, for which any bytes are a value. In the previous format the last
-        // field is not mapped, and `shared` does not touch it: no entry was ever used.
+        // accessed are atomics, for which any bytes are a value.
         unsafe { self.map.as_ref() }
     }
 
@@ -265,14 +249,14 @@ impl fmt::Debug for Account {
 impl Drop for Account {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrowed from it outlives the account.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), self.size()) };
+        unsafe { libc::munmap(self.map.as_ptr().cast(), SIZE) };
     }
 }
 
-fn map(file: &Descriptor, size: usize) -> io::Result<NonNull<Layout>> {
+fn map(file: &Descriptor) -> io::Result<NonNull<Layout>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping; no memory of ours is replaced.
-    let map = unsafe { libc::mmap(null_mut(), size, access, libc::MAP_SHARED, file.fd, 0) };
+    let map = unsafe { libc::mmap(null_mut(), SIZE, access, libc::MAP_SHARED, file.fd, 0) };
     if map == libc::MAP_FAILED {
         return Err(failed("mmap"));
     }
@@ -280,7 +264,7 @@ fn map(file: &Descriptor, size: usize) -> io::Result<NonNull<Layout>> {
         Some(map) if file.is_ours() => Ok(map),
         _ => {
             // SAFETY: it was mapped above, and nothing refers to it.
-            unsafe { libc::munmap(map, size) };
+            unsafe { libc::munmap(map, SIZE) };
             Err(io::Error::other("the program closed its descriptor; try again"))
         }
     }

@@ -14,7 +14,7 @@
 //! points (`hami_limits::futex`).
 
 use crate::fork::NoFork;
-use hami_limits::{FileError, FileKind, Format, failed};
+use hami_limits::{FileError, FileKind, failed};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -36,7 +36,6 @@ pub(crate) struct FileId {
 #[derive(Debug)]
 pub(crate) struct AccountFile {
     pub path: PathBuf,
-    pub format: Format,
     id: FileId,
     /// A descriptor for probes, or -1.
     kept: AtomicI32,
@@ -66,11 +65,10 @@ impl AccountFile {
         let file = Descriptor::open(&path, libc::O_RDWR, id).map_err(io_error)?;
         let (_, regular, size) = status(file.fd).map_err(io_error)?;
         let mut start = [0; 16];
-        if !regular || !kind.has_size(size) || file.read_at(&mut start, 0).map_err(io_error)? < 16 {
-            return Err(kind.wrong_size(&path));
-        }
-        let format = kind.check_head(&start).map_err(|reason| kind.damaged(&path, reason))?;
-        Ok((Self { path, format, id, kept: AtomicI32::new(-1) }, file))
+        kind.check_size(&path, regular, size)?;
+        file.read_at(&mut start, 0).map_err(io_error)?;
+        kind.check_head(&path, &start)?;
+        Ok((Self { path, id, kept: AtomicI32::new(-1) }, file))
     }
 
     /// The descriptor for probes. Opens it if it is not open yet, or if the program has closed it.

@@ -1,6 +1,6 @@
 //! The account file as a type, and a word as a number. The layout is documented in `lib.rs`.
 
-use hami_limits::{FileKind, FileLayout};
+use hami_limits::FileKind;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -17,16 +17,7 @@ pub(crate) const SHARED: usize = 4096;
 pub(crate) const PATH: usize = 16;
 
 pub(crate) const SIZE: usize = size_of::<Layout>();
-/// The previous format has no shared allocations.
-const PREVIOUS_SIZE: usize = offset_of!(Layout, shared);
-pub(crate) const FILE: FileKind = FileKind {
-    name: "account",
-    magic: *b"HAMIACC1",
-    layouts: [
-        FileLayout { version: 2, size: PREVIOUS_SIZE },
-        FileLayout { version: 3, size: SIZE },
-    ],
-};
+pub(crate) const FILE: FileKind = FileKind { name: "account", magic: *b"HAMIACC1", size: SIZE };
 
 /// `Record::state` of a free slot. All its words are zero.
 pub(crate) const FREE: u32 = 0;
@@ -39,7 +30,6 @@ pub(crate) struct Layout {
     pub words: [[AtomicU64; SLOTS]; CARDS],
     pub records: [Record; SLOTS],
     pub compute: [[ComputeWords; SLOTS]; CARDS],
-    /// Not in the previous format.
     pub shared: SharedTable,
 }
 
@@ -62,8 +52,7 @@ pub(crate) struct Header {
     pub any_kept: AtomicU32,
     /// The path of the file behind the marked descriptors, with a zero byte behind it.
     pub descriptor_path: [AtomicU64; PATH],
-    /// Per card, the most bytes that a granted request has found in use, with its own. Zero if an
-    /// older library has charged.
+    /// Per card, the most bytes that a granted request has found in use, with its own.
     pub peak: Line<[AtomicU64; CARDS]>,
 }
 
@@ -133,7 +122,7 @@ pub struct ComputeWords {
     /// The debt of the process's own bucket ([`crate::Debt::to_word`]).
     pub debt: AtomicU64,
     /// The bytes of the process's committed units that the driver has taken for itself, such as for
-    /// its context. Zero in the previous format.
+    /// its context.
     pub driver_memory: AtomicU64,
 }
 
@@ -229,7 +218,7 @@ impl SharedCharge {
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub T);
 
-const _: () = assert!(PREVIOUS_SIZE == 364_544 && SIZE == 626_688);
+const _: () = assert!(offset_of!(Layout, shared) == 364_544 && SIZE == 626_688);
 const _: () = assert!(CARDS == 16 && size_of::<Shared>() == 48);
 const _: () = assert!(offset_of!(Layout, words) == 4096);
 const _: () = assert!(offset_of!(Layout, records) == 36_864);

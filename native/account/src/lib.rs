@@ -92,7 +92,7 @@
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]             "HAMIACC1"
-//!      8  version: u32, size: u32    3, 626688 (2, 364544 in the previous format)
+//!      8  version: u32, size: u32    3, 626688
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot
@@ -101,8 +101,7 @@
 //!    448  wake: u32                  the wake-up word of the coordinator; a futex
 //!    512  departed: used_ns [u64; 16], throttled_ns [u64; 16], likewise; debt [u64; 16]
 //!    896  measured: [u64; 16]       bytes that the driver holds for the processes beyond the
-//!                                   committed units; the coordinator writes it. Zero in the
-//!                                   previous format
+//!                                   committed units; the coordinator writes it
 //!   1024  shared_high: u32           lower half: how many entries of `shared` may be in use
 //!   1028  any_kept: u32              whether descriptors may be all that keeps some memory: 0 no, 1 yes,
 //!                                    2 yes, and it was looked up
@@ -111,8 +110,8 @@
 //!   4096  words: [[u64; 256]; 16]    per card, per slot: see "How a charge works"
 //!  36864  records: 256 of 256 bytes  per slot
 //! 102400  compute: [[64 bytes; 256]; 16], per card, per slot
-//! 364544  shared: exported allocations; not in the previous format: charges: [u64; 4096], keys:
-//!         [u64; 4096], entries: 4096 of 48 bytes
+//! 364544  shared: exported allocations: charges: [u64; 4096], keys: [u64; 4096], entries: 4096 of
+//!         48 bytes
 //!
 //! a record: 0 state: u32 (0 free, 1 taken), pid: u32 | 8 start_time: u64 | 16 pid_namespace: u64
 //!           24 dead_since: u64 (ms since boot, 0 = not known dead)

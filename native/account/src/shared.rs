@@ -30,7 +30,6 @@ use crate::layout::{
     VACANT,
 };
 use crate::member::Member;
-use hami_limits::Format;
 use hami_limits::futex::pause;
 use std::cell::LazyCell;
 use std::sync::atomic::AtomicU64;
@@ -269,7 +268,7 @@ impl Member<'_> {
     /// bit set. Returns false if there is no room; then nothing has changed.
     pub fn share(&self, key: u64, card: usize, bytes: u64, mark: Option<&Mark>) -> bool {
         let (account, slot) = (self.account(), self.slot_number());
-        if account.format() != Format::Current || card >= CARDS {
+        if card >= CARDS {
             return false;
         }
         let table = &account.layout().shared;

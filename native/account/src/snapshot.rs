@@ -12,7 +12,7 @@ use crate::layout::{
 };
 use crate::reap::{boot_ms, is_awaited};
 use crate::slot_lock::is_held;
-use hami_limits::{FileError, Format};
+use hami_limits::FileError;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::mem::{offset_of, size_of};
@@ -68,7 +68,7 @@ impl Snapshot {
     pub fn check(path: &Path) -> Result<(), FileError> {
         let mut head = [0; 16];
         read_at(path, &open(path)?, &mut head, 0)?;
-        FILE.check_head(&head).map(drop).map_err(|reason| FILE.damaged(path, reason))
+        FILE.check_head(path, &head)
     }
 
     /// Reads an account.
@@ -79,7 +79,7 @@ impl Snapshot {
             read_at(path, &file, &mut bytes[at..at + length], at)
         };
         read(&mut bytes, 0, offset_of!(Layout, records))?;
-        let format = FILE.check_head(&bytes).map_err(|reason| FILE.damaged(path, reason))?;
+        FILE.check_head(path, &bytes)?;
         // Of the slots only those that were used: an account has hundreds of KiB, and the node agent
         // reads those of all containers every second.
         let slots = u32_at(&bytes, offset_of!(Header, high_water)) as usize;
@@ -90,10 +90,7 @@ impl Snapshot {
         for card in 0..CARDS {
             read(&mut bytes, compute_words(card, 0), slots * size_of::<ComputeWords>())?;
         }
-        let shared = match format {
-            Format::Current => (u32_at(&bytes, offset_of!(Header, shared_high)) & HIGH) as usize,
-            Format::Previous => 0,
-        };
+        let shared = (u32_at(&bytes, offset_of!(Header, shared_high)) & HIGH) as usize;
         let shared = shared.min(SHARED);
         for (at, size) in [(CHARGES, size_of::<u64>()), (ENTRIES, size_of::<Shared>())] {
             read(&mut bytes, at, shared * size)?;
@@ -109,9 +106,7 @@ fn open(path: &Path) -> Result<File, FileError> {
     let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
     let file = file.map_err(io_error)?;
     let metadata = file.metadata().map_err(io_error)?;
-    if !metadata.is_file() || !FILE.has_size(metadata.len()) {
-        return Err(FILE.wrong_size(path));
-    }
+    FILE.check_size(path, metadata.is_file(), metadata.len())?;
     Ok(file)
 }
 

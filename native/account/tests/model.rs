@@ -4,7 +4,7 @@ mod common;
 
 use common::{Child, MIB, Random, Scratch};
 use hami_account::{Account, CARDS, Departed, Member, Refused, Snapshot, UNIT};
-use hami_limits::{FileError, Format};
+use hami_limits::FileError;
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -182,10 +182,9 @@ fn another_file_is_no_account() {
         fs::write(scratch.path(), bytes).unwrap();
         assert_damaged(&scratch);
     }
-    for byte in 0..16 {
+    for bit in 0..128 {
         let mut bytes = good.clone();
-        // Bit 0 of the version leads to the previous format.
-        bytes[byte] ^= 4;
+        bytes[bit / 8] ^= 1 << (bit % 8);
         fs::write(scratch.path(), &bytes).unwrap();
         assert_damaged(&scratch);
     }
@@ -231,25 +230,17 @@ fn invalid_content_harms_no_process() {
     assert!(read > 0 && rejected > 0, "{read} read, {rejected} rejected");
 }
 
-/// The coordinator and the node side read accounts of both formats.
 #[test]
-fn an_account_of_the_previous_format_is_read() {
-    let scratch = Scratch::new("formats");
-    for (format, version) in [(Format::Previous, 2), (Format::Current, 3)] {
-        fs::remove_file(scratch.path()).unwrap();
-        Account::create_in(format, &scratch.path()).unwrap();
-        assert_eq!(fs::read(scratch.path()).unwrap()[8], version);
-        let account = Account::attach(&scratch.path()).unwrap();
-        assert_eq!(account.format(), format);
-        let member = account.join().unwrap();
-        member.charge(0, MIB, 4 * MIB).unwrap();
-        let words = member.compute(0).unwrap();
-        words.driver_memory.store(MIB / 2, Ordering::Relaxed);
+fn the_driver_s_memory_is_a_part_of_what_a_process_holds() {
+    let scratch = Scratch::new("driver");
+    let account = Account::attach(&scratch.path()).unwrap();
+    let member = account.join().unwrap();
+    member.charge(0, MIB, 4 * MIB).unwrap();
+    let words = member.compute(0).unwrap();
+    // A process can write anything there, but it cannot hold more of the driver than in all.
+    for (written, read) in [(MIB / 2, MIB / 2), (u64::MAX, MIB)] {
+        words.driver_memory.store(written, Ordering::Relaxed);
         let seen = &Snapshot::read(&scratch.path()).unwrap().processes[0];
-        assert_eq!((seen.memory[0], seen.driver_memory[0]), (MIB, MIB / 2));
-        // A process can write anything there, but it cannot hold more of the driver than in all.
-        words.driver_memory.store(u64::MAX, Ordering::Relaxed);
-        let seen = &Snapshot::read(&scratch.path()).unwrap().processes[0];
-        assert_eq!((seen.memory[0], seen.driver_memory[0]), (MIB, MIB));
+        assert_eq!((seen.memory[0], seen.driver_memory[0]), (MIB, read));
     }
 }

@@ -102,7 +102,7 @@ impl Used {
         std::fs::create_dir_all(&directory).unwrap();
         let row =
             Row { share: Some(50), mode: Mode::Hard, memory_limit: Some(LIMIT), ..Row::new(CARD) };
-        drop(LimitsPage::create(&directory.join("limits"), &[row]).unwrap());
+        drop(LimitsPage::create(&directory.join("limits"), None, &[row]).unwrap());
         Account::create(&directory.join("account")).unwrap();
         drop(GrantsPage::create(&directory.join("grants")).unwrap());
         let account = Account::attach(&directory.join("account")).unwrap();

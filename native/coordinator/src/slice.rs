@@ -7,7 +7,7 @@ use crate::sweep::Sweep;
 use crate::wait::{WakeWord, cpu_time, now};
 use hami_account::{Account, CARDS, ProcessIdentity, SLOTS};
 use hami_limits::grants::{Grant, GrantsPage, Holder, Kind};
-use hami_limits::{FileError, Format, LimitsView};
+use hami_limits::{FileError, LimitsView};
 use hami_share::lease::{ProcessView, SliceCardView, SliceView, State};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -95,7 +95,7 @@ impl Slice {
         let wakes_seen = account.wake_word().load(Ordering::SeqCst);
         Ok(Box::new(Self {
             key,
-            gang: limits.info().gang.map(u128::from_le_bytes),
+            gang: limits.gang().map(u128::from_le_bytes),
             cards,
             limits,
             account,
@@ -215,11 +215,8 @@ impl Slice {
     }
 
     /// Writes which dead processes' memory the driver has freed, as a sweep shows it, and then the
-    /// time of the sweep. The previous format has no place for it.
+    /// time of the sweep.
     pub fn publish_departures(&mut self, sweep: &Sweep, now: u64) {
-        if self.account.format() == Format::Previous {
-            return;
-        }
         for slot in 0..self.account.high_water() {
             if let Some(life) = self.known_life(slot)
                 && sweep.shows_freed(&life, now)
@@ -233,9 +230,6 @@ impl Slice {
     /// Compares what the driver holds for each process with what the process is charged. A process
     /// that has died keeps its part until its slot is free.
     pub fn measure(&mut self, sweep: &Sweep) {
-        if self.account.format() == Format::Previous {
-            return;
-        }
         let rows = self.limits.rows();
         let mut sums = vec![0_u64; rows.len()];
         let mut kept = BTreeMap::new();

@@ -5,7 +5,6 @@ mod common;
 use common::processes::Child;
 use common::{Player, Runtime, grant, is_silent, play, player, stage, wait_until};
 use hami_account::{Account, ComputeState};
-use hami_limits::Format;
 use hami_limits::grants::{GrantsView, Holder, Kind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,19 +24,6 @@ fn programs_of_two_slices_have_leases_and_never_meet() {
     let view = GrantsView::open(&second.join("grants")).unwrap();
     assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Turn));
     wait_until(|| !is_silent(&second), || "it is forgotten".into());
-}
-
-/// A container that restarts after an upgrade has its old library, which needs the old files.
-#[test]
-fn slices_of_both_formats_have_leases() {
-    let runtime = Runtime::new("formats");
-    let old = runtime.slice_in(Format::Previous, "old", Some(30));
-    let new = runtime.slice("new", Some(30));
-    let stage = stage();
-    let _coordinator = runtime.coordinator(FOR_EVER);
-    let _players = [player(&old, 0, stage), player(&new, 1, stage)];
-    stage.wait_for_leases(&[0, 1], 5);
-    stage.assert_none_met();
 }
 
 #[test]

@@ -6,7 +6,6 @@ mod common;
 use common::processes::Child;
 use common::{Runtime, now, wait_until};
 use hami_account::{Account, ProcessIdentity};
-use hami_limits::Format;
 use std::fmt::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -312,20 +311,6 @@ fn a_listed_process_is_recognised_with_another_start_time() {
     sweep_for(&runtime, &dead, LONG_ENOUGH);
     assert!(!is_freed(&slice, &process), "the driver still holds its memory");
     sweep_until(&runtime, &[], || is_freed(&slice, &process));
-}
-
-#[test]
-fn a_page_of_the_previous_format_stays_as_it_is() {
-    let runtime = Runtime::new("previous");
-    let (old, new) =
-        (runtime.slice_in(Format::Previous, "a-old", None), runtime.slice("new", None));
-    let process = joined(&old);
-    let _coordinator = runtime.coordinator(FOR_EVER);
-    sweep_until(&runtime, &[], || swept_at(&new) != 0);
-    process.child.kill();
-    sweep_for(&runtime, &[], LONG_ENOUGH);
-    let page = std::fs::read(old.join("grants")).unwrap();
-    assert!(page[48..64].iter().chain(&page[1088..]).all(|byte| *byte == 0));
 }
 
 /// A slot is removed and made again under its name, for the next container.

@@ -8,12 +8,13 @@
 //! All of them begin with the same 16 bytes: a magic, a version and the size of the file
 //! ([`FileKind`]). A file that begins differently is never read further.
 
-use crate::format::{FileLayout, Format};
+use crate::format::Format;
 use crate::quantity::InvalidValue;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -25,68 +26,48 @@ pub struct FileKind {
     pub name: &'static str,
     /// The first eight bytes.
     pub magic: [u8; 8],
-    /// Version and size in each format, in the order of [`Format::ALL`].
-    pub layouts: [FileLayout; 2],
+    /// The size of every file of this kind, in bytes.
+    pub size: usize,
 }
 
 impl FileKind {
-    /// Version and size in a format.
-    pub const fn layout(&self, format: Format) -> FileLayout {
-        self.layouts[format as usize]
-    }
-
     /// The first bytes of a file, which never change: magic, version and size. Little-endian.
-    pub fn head(&self, format: Format) -> [u8; 16] {
-        let FileLayout { version, size } = self.layout(format);
+    pub fn head(&self) -> [u8; 16] {
         let mut head = [0; 16];
         head[..8].copy_from_slice(&self.magic);
-        head[8..12].copy_from_slice(&version.to_le_bytes());
-        head[12..].copy_from_slice(&(size as u32).to_le_bytes());
+        head[8..12].copy_from_slice(&Format::Current.number().to_le_bytes());
+        head[12..].copy_from_slice(&(self.size as u32).to_le_bytes());
         head
     }
 
-    /// The format of a file with these first bytes. The error is the reason for [`Self::damaged`].
-    pub fn check_head(&self, found: &[u8]) -> Result<Format, String> {
-        if found.get(..8) != Some(&self.magic) {
-            return Err(format!("it does not begin with {}", String::from_utf8_lossy(&self.magic)));
-        }
-        let heads = Format::ALL.map(|format| (format, self.head(format)));
-        let versions = self.layouts.map(|layout| layout.version);
-        let same_version =
-            heads.into_iter().find(|(_, head)| found.get(8..12) == Some(&head[8..12]));
-        let Some((format, head)) = same_version else {
-            return Err(format!("its version is not {} or {}", versions[0], versions[1]));
+    /// Checks the first bytes of a file.
+    pub fn check_head(&self, path: &Path, found: &[u8]) -> Result<(), FileError> {
+        let head = self.head();
+        let differs = |part: Range<usize>| found.get(part.clone()) != Some(&head[part]);
+        let reason = if differs(0..8) {
+            format!("it does not begin with {}", String::from_utf8_lossy(&self.magic))
+        } else if differs(8..12) {
+            format!("its version is not {}", Format::Current.number())
+        } else if differs(12..16) {
+            format!("its size field is not {}", self.size)
+        } else {
+            return Ok(());
         };
-        if found.get(12..16) != Some(&head[12..]) {
-            return Err(format!("its size field is not {}", self.layout(format).size));
-        }
-        Ok(format)
-    }
-
-    /// Whether a file of this kind can have this size, in some format.
-    pub fn has_size(&self, size: u64) -> bool {
-        self.layouts.iter().any(|layout| layout.size as u64 == size)
+        Err(self.damaged(path, reason))
     }
 
     /// Creates a file of this kind with these first bytes, its size and its mode (less the umask).
     /// All blocks are allocated, because a store to a mapped page without one kills the program.
     /// The file must not exist.
-    pub fn create(
-        &self,
-        path: &Path,
-        mode: u32,
-        format: Format,
-        start: &[u8],
-    ) -> Result<File, FileError> {
-        let size = self.layout(format).size;
-        self.check_size_limit(path, size)?;
-        create(path, mode, size, start).map_err(|error| self.io(path, error))
+    pub fn create(&self, path: &Path, mode: u32, start: &[u8]) -> Result<File, FileError> {
+        self.check_size_limit(path)?;
+        create(path, mode, self.size, start).map_err(|error| self.io(path, error))
     }
 
     /// Refuses a file that is larger than `RLIMIT_FSIZE` allows. A write beyond that limit, also
     /// into a file that is as large already, kills the process with SIGXFSZ.
-    pub fn check_size_limit(&self, path: &Path, size: usize) -> Result<(), FileError> {
-        let limit = size_limit();
+    pub fn check_size_limit(&self, path: &Path) -> Result<(), FileError> {
+        let (size, limit) = (self.size, size_limit());
         if size as u64 <= limit {
             return Ok(());
         }
@@ -103,15 +84,14 @@ impl FileKind {
         FileError::Damaged { what: self.name, path: path.to_owned(), reason: reason.into() }
     }
 
+    /// Checks that a file is a regular one and has the size of its kind.
+    pub fn check_size(&self, path: &Path, is_file: bool, size: u64) -> Result<(), FileError> {
+        if is_file && size == self.size as u64 { Ok(()) } else { Err(self.wrong_size(path)) }
+    }
+
     /// The file is no regular file, or has another size.
     pub fn wrong_size(&self, path: &Path) -> FileError {
-        let [previous, current] = self.layouts.map(|layout| layout.size);
-        let sizes = if previous == current {
-            current.to_string()
-        } else {
-            format!("{previous} or {current}")
-        };
-        self.damaged(path, format!("it is not a file of {sizes} bytes"))
+        self.damaged(path, format!("it is not a file of {} bytes", self.size))
     }
 }
 

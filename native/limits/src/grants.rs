@@ -7,7 +7,7 @@
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]           "HAMIGRA1"
-//!      8  version: u32, size: u32  3, 4096 (version 1 in the previous format)
+//!      8  version: u32, size: u32  3, 4096
 //!     16  zero
 //!     32  pulse: u64               time of the coordinator's last pulse, ns of CLOCK_MONOTONIC
 //!     40  regulated: u32           1 while launches need permission because of a neighbour
@@ -49,7 +49,7 @@
 //! accounts and stores the result here: if the driver has freed the memory of the process in a
 //! slot, `departed` of that slot is the process's `joined_at`. While `swept_at` is recent, any
 //! other value means that the driver has not freed the memory yet. If `swept_at` is too old
-//! ([`SWEEP_SILENCE_NS`]), the page gives no answer. In the previous format these bytes are zero.
+//! ([`SWEEP_SILENCE_NS`]), the page gives no answer.
 
 mod layout;
 mod reader;

@@ -20,7 +20,7 @@
 //! | [`variables`] | HAMi's variables, `CUDA_DEVICE_MEMORY_LIMIT` and others |
 //! | [`page`] | the limits page |
 //! | [`grants`] | the grants page, and the state with which a process answers a grant |
-//! | [`mod@format`] | the formats of the files that this version reads and writes |
+//! | [`mod@format`] | the format of the files that this version reads and writes |
 //! | [`mod@file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
 //! | [`futex`], [`clock`] | waiting for a word of a mapped file; the clock of the times in the files |
 //!
@@ -40,9 +40,7 @@ pub mod quantity;
 pub mod variables;
 
 pub use file::{FileError, FileKind, failed, named};
-pub use format::{FileLayout, Format};
-pub use page::{
-    LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, SliceInfo, same_card,
-};
+pub use format::Format;
+pub use page::{LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, same_card};
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};
 pub use variables::{VariableShare, Variables};

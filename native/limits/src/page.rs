@@ -28,10 +28,6 @@
 //!       124 granule: u32, zero for none
 //! ```
 //!
-//! In the previous format ([`crate::Format`]) the version is 1, the size 4096, a copy has 2016
-//! bytes and a row 96. Its rows end after `priority`, and its copies have neither a gang nor a
-//! namespace.
-//!
 //! Numbers are little-endian. The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of
 //! the copy, so a copy is valid in its own page only. The eight bytes from `share` on are the
 //! *regime* of a row: share in percent, mode and priority. Like the memory limit, they are read
@@ -109,12 +105,8 @@ impl Row {
     }
 }
 
-/// The values of a page that apply to the slice as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SliceInfo {
-    /// The gang of the slice: all slices with the same value have leases together. Not zero.
-    pub gang: Option<[u8; 16]>,
-}
+/// The gang of a slice: all slices with the same value have leases together. Not zero.
+pub type Gang = [u8; 16];
 
 /// How a share is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

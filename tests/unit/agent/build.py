@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hami_py._native import FORMATS
+from hami_py._native import FORMAT
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
@@ -20,7 +20,7 @@ from hami_py.node.ledger import Ledger
 from hami_py.node.paths import Paths
 from hami_py.node.slots import Slots
 
-LIBRARY = f"/var/lib/hami/library/{FORMATS[-1]}-abc/libvgpu.so"
+LIBRARY = f"/var/lib/hami/library/{FORMAT}-abc/libvgpu.so"
 
 HOOK = Path("/var/lib/hami/library/hook/hami-hook")
 

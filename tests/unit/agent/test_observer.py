@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hami_py._native import FORMATS
+from hami_py._native import FORMAT
 from hami_py.agent import observer
 from hami_py.agent.observer import Observer
 from hami_py.errors import DriverError
@@ -47,7 +47,7 @@ def test_a_damaged_account_hides_no_program(
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
 
 
-@pytest.mark.parametrize("library", [LIBRARY, LIBRARY.replace(f"/{FORMATS[-1]}-", "/99-")])
+@pytest.mark.parametrize("library", [LIBRARY, LIBRARY.replace(f"/{FORMAT}-", "/99-")])
 def test_a_container_is_not_killed_because_the_agent_cannot_read_its_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:

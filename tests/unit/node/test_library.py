@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import FORMATS
+from hami_py._native import FORMAT
 from hami_py.errors import StateError
 from hami_py.node import library
 from support.running import run
@@ -44,13 +44,13 @@ def umask() -> Iterator[None]:
 def test_the_directory_names_the_format_and_the_content(source: Path, libraries: Path) -> None:
     installed = library.install(source, libraries)
     assert installed.parent.parent == libraries
-    assert re.fullmatch(rf"{FORMATS[-1]}-[0-9a-f]{{16}}", installed.parent.name)
+    assert re.fullmatch(rf"{FORMAT}-[0-9a-f]{{16}}", installed.parent.name)
     assert {path.name for path in installed.parent.iterdir()} == {
         *("libvgpu.so", "ld.so.preload", "hami-hook")
     }
     assert installed.read_bytes() == CONTENT
     assert library.preload_file(installed).read_text() == "/usr/local/hami/libvgpu.so\n"
-    assert library.format_of(installed) == FORMATS[-1]
+    library.check_format(installed)
 
 
 @pytest.mark.usefixtures("umask")
@@ -79,20 +79,14 @@ def test_another_version_leaves_the_first_one(source: Path, libraries: Path) -> 
     assert first.parent != second.parent
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_formats_that_this_version_writes(format: int) -> None:
-    path = Path(f"/var/lib/hami/library/{format}-0123456789abcdef/libvgpu.so")
-    assert library.format_of(path) == format
-
-
 @pytest.mark.parametrize(
     "name",
-    [f"{FORMATS[-1] + 1}-0123456789abcdef", "0-0123456789abcdef", "x-1", "-1", "", "library"],
+    [f"{FORMAT + 1}-0123456789abcdef", "0-0123456789abcdef", "x-1", "-1", "", "library"],
 )
 def test_formats_of_other_versions_are_refused(name: str) -> None:
     path = Path("/var/lib/hami/library") / name / "libvgpu.so"
-    with pytest.raises(StateError, match=f"its format is not {FORMATS[0]} or {FORMATS[1]}"):
-        library.format_of(path)
+    with pytest.raises(StateError, match=f"its format is not {FORMAT}"):
+        library.check_format(path)
 
 
 class TestFailures:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import FORMATS, Account, LimitRow, LimitsPage
+from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.errors import HamiError, StateError
 from hami_py.node import slot
 from hami_py.node.paths import Paths
@@ -22,7 +22,6 @@ from support.running import run
 
 ROOT = Path(__file__).parents[3]
 
-FORMAT = FORMATS[-1]
 ROWS = [LimitRow("GPU-1", 4 << 30, 30), LimitRow("GPU-2", 1 << 30)]
 
 
@@ -37,7 +36,7 @@ def paths(tmp_path: Path) -> Paths:
 def slots(paths: Paths) -> Slots:
     """With one slot, "one"."""
     slots = Slots(paths)
-    slots.ensure("one", ROWS, FORMAT)
+    slots.ensure("one", ROWS)
     return slots
 
 
@@ -51,7 +50,7 @@ def check(path: Path, rows: list[LimitRow]) -> None:
     assert {each.name for each in path.iterdir()} == {"limits", "grants", "account", "libvgpu.so"}
     assert all(stat.S_ISREG(each.lstat().st_mode) for each in path.iterdir())
     page = LimitsPage.open(path / "limits")
-    assert (page.rows(), page.format()) == (rows, FORMAT)
+    assert page.rows() == rows
     assert Account.open(path / "account").snapshot().processes == []
 
 
@@ -73,13 +72,13 @@ def test_a_slot_that_works_is_kept_and_gets_the_limits(
     """Processes of the container may still hold memory that its account has."""
     before = identity(paths.slots / "one")
     rows = [LimitRow("GPU-1", 6 << 30, 50, "hard", "high"), LimitRow("GPU-2", 1 << 30)]
-    (Slots(paths) if is_restarted else slots).ensure("one", rows, FORMAT)
+    (Slots(paths) if is_restarted else slots).ensure("one", rows)
     assert identity(paths.slots / "one") == before
     check(paths.slots / "one", rows)
 
 
 def test_a_slot_has_the_gang_with_which_it_was_created(slots: Slots, paths: Paths) -> None:
-    slots.ensure("two", ROWS, FORMAT, b"0123456789abcdef")
+    slots.ensure("two", ROWS, b"0123456789abcdef")
     gangs = {name: LimitsPage.open(paths.slots / name / "limits").gang() for name in slots.names()}
     assert gangs == {"one": None, "two": b"0123456789abcdef"}
 
@@ -133,7 +132,7 @@ def test_a_damaged_slot_is_replaced(
     name, break_it = DAMAGE[damage]
     break_it(path / name)
     now = Slots(paths) if is_restarted else slots
-    now.ensure("one", ROWS, FORMAT)
+    now.ensure("one", ROWS)
     assert not os.path.samestat(path.stat(), os.fstat(before))
     os.close(before)
     check(path, ROWS)
@@ -148,7 +147,7 @@ def test_a_damaged_limits_page_is_replaced_by_a_new_agent(
 ) -> None:
     del slots
     (paths.slots / "one" / "limits").write_bytes(content)
-    Slots(paths).ensure("one", ROWS, FORMAT)
+    Slots(paths).ensure("one", ROWS)
     check(paths.slots / "one", ROWS)
 
 
@@ -159,25 +158,25 @@ def test_a_directory_in_place_of_a_slot_is_replaced(paths: Paths, content: list[
     (paths.slots / "one").mkdir()
     for name in content:
         (paths.slots / "one" / name).mkdir()
-    slots.ensure("one", ROWS, FORMAT)
+    slots.ensure("one", ROWS)
     check(paths.slots / "one", ROWS)
     assert remains(paths) == {"slices"}
 
 
 def test_other_cards_need_another_slot(slots: Slots, paths: Paths) -> None:
     rows = [ROWS[0], LimitRow("GPU-3")]
-    slots.ensure("one", rows, FORMAT)
+    slots.ensure("one", rows)
     check(paths.slots / "one", rows)
 
 
 def test_a_slot_is_removed_as_a_whole_and_only_once(slots: Slots, paths: Paths) -> None:
-    slots.ensure("two", ROWS, FORMAT)
+    slots.ensure("two", ROWS)
     slots.remove("one")
     slots.remove("one")
     slots.remove("never there")
     assert slots.names() == {"two"}
     assert remains(paths) == {"slices"}
-    slots.ensure("one", ROWS, FORMAT)
+    slots.ensure("one", ROWS)
     check(paths.slots / "one", ROWS)
 
 
@@ -204,7 +203,7 @@ def test_an_error_names_the_slot(slots: Slots, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     with pytest.raises(StateError, match=r"slot .*/two: .*No space left on device"):
-        slots.ensure("two", ROWS, FORMAT)
+        slots.ensure("two", ROWS)
     assert slots.names() == {"one"}
 
 
@@ -214,12 +213,12 @@ from pathlib import Path
 from hami_py.node import slot
 from hami_py.node.paths import Paths
 from hami_py.node.slots import Slots
-from unit.node.test_slots import FORMAT, ROWS
+from unit.node.test_slots import ROWS
 
 runtime, step = Path(sys.argv[1]), sys.argv[2]
 slots = Slots(Paths(runtime))
 if step == "remove":
-    slots.ensure("one", ROWS, FORMAT)
+    slots.ensure("one", ROWS)
 
 def kill(*arguments, **more):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -233,7 +232,7 @@ elif step == "remove":
     slot.shutil.rmtree = lambda path, **more: kill() if Path(path).exists() else None
 else:
     setattr(slot, step, Kills)
-slots.remove("one") if step == "remove" else slots.ensure("one", ROWS, FORMAT)
+slots.remove("one") if step == "remove" else slots.ensure("one", ROWS)
 """
 
 
@@ -249,5 +248,5 @@ def test_what_a_killed_agent_left_is_removed_by_the_next(paths: Paths, step: str
     shutil.copytree(paths.slots, paths.runtime / "of another program")
     slots = Slots(paths)
     assert remains(paths) == {"slices", "of another program"}
-    slots.ensure("one", ROWS, FORMAT)
+    slots.ensure("one", ROWS)
     check(paths.slots / "one", ROWS)

@@ -7,7 +7,7 @@ pub mod processes;
 
 use hami_account::{Account, ComputeState, Member, Report};
 use hami_limits::grants::{Grant, GrantsPage, GrantsView, Holder, Kind, SILENCE_NS};
-use hami_limits::{Format, LimitsPage, Mode, Row, SliceInfo};
+use hami_limits::{LimitsPage, Mode, Row};
 use hami_share::TIMING;
 use processes::Child;
 use std::os::unix::fs::MetadataExt;
@@ -41,19 +41,13 @@ impl Runtime {
 
     /// A new slice with a share of one card.
     pub fn slice(&self, name: &str, share: Option<u32>) -> PathBuf {
-        self.slice_in(Format::Current, name, share)
-    }
-
-    /// The same in a format.
-    pub fn slice_in(&self, format: Format, name: &str, share: Option<u32>) -> PathBuf {
         let directory = self.at(name);
         std::fs::create_dir(&directory).unwrap();
         // Work of a soft slice may go on beside one that returns from a pause.
         let row = Row { share, mode: Mode::Hard, ..Row::new(CARD) };
-        let info = SliceInfo::default();
-        LimitsPage::create_in(format, &directory.join("limits"), &info, &[row]).unwrap();
-        Account::create_in(format, &directory.join("account")).unwrap();
-        drop(GrantsPage::create_in(format, &directory.join("grants")).unwrap());
+        LimitsPage::create(&directory.join("limits"), None, &[row]).unwrap();
+        Account::create(&directory.join("account")).unwrap();
+        drop(GrantsPage::create(&directory.join("grants")).unwrap());
         directory
     }
 

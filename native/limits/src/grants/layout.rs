@@ -4,18 +4,13 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::file::FileKind;
-use crate::format::FileLayout;
 use crate::page::MAX_ROWS;
 
 /// The slots of an account.
 pub const SLOTS: usize = 256;
 
 pub(super) const SIZE: usize = size_of::<Layout>();
-pub(super) const FILE: FileKind = FileKind {
-    name: "grants page",
-    magic: *b"HAMIGRA1",
-    layouts: [FileLayout { version: 1, size: SIZE }, FileLayout { version: 3, size: SIZE }],
-};
+pub(super) const FILE: FileKind = FileKind { name: "grants page", magic: *b"HAMIGRA1", size: SIZE };
 
 #[repr(C, align(4096))]
 pub(super) struct Layout {

@@ -2,9 +2,8 @@
 
 use super::layout::{FILE, Grant, GrantRow, Layout, SIZE};
 use crate::file::FileError;
-use crate::format::Format;
 use crate::futex;
-use crate::mapped::{self, Mapping, Opened};
+use crate::mapped::{self, Mapping};
 use crate::page::MAX_ROWS;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,20 +17,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct GrantsView {
     map: Mapping,
-    format: Format,
 }
 
 impl GrantsView {
     /// Checks the page and maps it.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let (file, format) = open_checked(path, false)?;
-        let map = file.map(SIZE, libc::PROT_READ).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map, format })
-    }
-
-    /// The format of the page.
-    pub fn format(&self) -> Format {
-        self.format
+        open_checked(path, libc::PROT_READ).map(|map| Self { map })
     }
 
     /// The grant for the card of `row`. It counts only while the pulse is recent ([`Self::pulse`]).
@@ -93,16 +84,14 @@ pub(super) fn layout(map: &Mapping) -> &Layout {
     unsafe { map.at(0) }
 }
 
-/// Opens the file if it is a valid page.
-pub(super) fn open_checked(path: &Path, write: bool) -> Result<(Opened<'_>, Format), FileError> {
+/// Maps the file if it is a valid page.
+pub(super) fn open_checked(path: &Path, access: libc::c_int) -> Result<Mapping, FileError> {
     let refused = |e| FILE.io(path, e);
-    let file = mapped::open(path, write).map_err(refused)?;
+    let file = mapped::open(path, access & libc::PROT_WRITE != 0).map_err(refused)?;
     let metadata = file.metadata().map_err(refused)?;
-    if !metadata.is_file() || metadata.len() != SIZE as u64 {
-        return Err(FILE.wrong_size(path));
-    }
+    FILE.check_size(path, metadata.is_file(), metadata.len())?;
     let mut head = [0; 16];
     file.read_exact_at(&mut head, 0).map_err(refused)?;
-    let format = FILE.check_head(&head).map_err(|reason| FILE.damaged(path, reason))?;
-    Ok((file, format))
+    FILE.check_head(path, &head)?;
+    file.map(SIZE, access).map_err(refused)
 }

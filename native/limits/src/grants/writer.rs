@@ -1,9 +1,8 @@
 //! The page in the coordinator, which writes the grants.
 
-use super::layout::{FILE, Grant, GrantRow, SIZE};
+use super::layout::{FILE, Grant, GrantRow};
 use super::reader::{layout, open_checked};
 use crate::file::FileError;
-use crate::format::Format;
 use crate::futex;
 use crate::mapped::Mapping;
 use std::ops::Range;
@@ -20,21 +19,13 @@ impl GrantsPage {
     /// Creates the page of a new slice, without grants and without a coordinator. The file must not
     /// exist; its mode is 0644 less the umask.
     pub fn create(path: &Path) -> Result<Self, FileError> {
-        Self::create_in(Format::Current, path)
-    }
-
-    /// The same in a format, for the library of that format.
-    pub fn create_in(format: Format, path: &Path) -> Result<Self, FileError> {
-        FILE.create(path, 0o644, format, &FILE.head(format))?;
+        FILE.create(path, 0o644, &FILE.head())?;
         Self::open(path)
     }
 
     /// Opens a page for writing. Grants of an earlier coordinator are kept.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let (file, _) = open_checked(path, true)?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let map = file.map(SIZE, access).map_err(|e| FILE.io(path, e))?;
-        Ok(Self { map })
+        open_checked(path, libc::PROT_READ | libc::PROT_WRITE).map(|map| Self { map })
     }
 
     /// The grant of a row; [`super::Kind::Own`] for a row that no page has.

@@ -5,11 +5,12 @@
 //! after it was mapped, reading it kills the program. In a container the page is mounted read-only,
 //! so a tenant cannot truncate it; elsewhere page and program belong to the same user.
 
-use super::layout::{ACTIVE, Contents, FILE, MAX_ROWS, REGULATED, Shape};
+use super::layout::{
+    ACTIVE, Contents, FILE, MAX_ROWS, PAGE, REGULATED, memory_limit_at, regime_at,
+};
 use super::writer::read_page;
-use super::{Regime, Row, SliceInfo, same_card};
+use super::{Gang, Regime, Row, same_card};
 use crate::file::FileError;
-use crate::format::Format;
 use crate::mapped::{self, Mapping};
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +21,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub struct LimitsView {
     map: Mapping,
-    shape: Shape,
     contents: Contents,
 }
 
@@ -30,19 +30,13 @@ impl LimitsView {
         let io_error = |e| FILE.io(path, e);
         let file = mapped::open(path, false).map_err(io_error)?;
         let (contents, _) = read_page(&file, path)?;
-        let shape = Shape::of(contents.format);
-        let map = file.map(shape.page, libc::PROT_READ).map_err(io_error)?;
-        Ok(Self { map, shape, contents })
+        let map = file.map(PAGE, libc::PROT_READ).map_err(io_error)?;
+        Ok(Self { map, contents })
     }
 
-    /// The format of the page.
-    pub fn format(&self) -> Format {
-        self.contents.format
-    }
-
-    /// The values for the slice as a whole when the page was opened.
-    pub fn info(&self) -> SliceInfo {
-        self.contents.info
+    /// The gang of the slice.
+    pub fn gang(&self) -> Option<Gang> {
+        self.contents.gang
     }
 
     /// The rows at the time when the page was opened. They map cards to row numbers.
@@ -62,7 +56,7 @@ impl LimitsView {
         if row >= MAX_ROWS {
             return 0;
         }
-        self.in_force(|active| self.u64_at(self.shape.memory_limit(active, row)))
+        self.in_force(|active| self.u64_at(memory_limit_at(active, row)))
     }
 
     /// The regime of the card of `row` now. It has no share for a row that no page has, and for one
@@ -72,7 +66,7 @@ impl LimitsView {
         if row >= MAX_ROWS {
             return Regime::default();
         }
-        let bytes = self.in_force(|active| self.u64_at(self.shape.regime(active, row)));
+        let bytes = self.in_force(|active| self.u64_at(regime_at(active, row)));
         Regime::decode(bytes.to_le_bytes()).unwrap_or_default()
     }
 

@@ -1,9 +1,8 @@
 //! Tests of the page with damaged files, killed writers and racing readers.
 
-use super::layout::{Contents, Shape, decode, encode_copy, encode_page};
+use super::layout::{Contents, PAGE, copy_at, decode, encode_copy, encode_page};
 use super::*;
 use crate::file::FileError;
-use crate::format::Format;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
-const PAGE_SIZE: usize = Shape::of(Format::Current).page;
 
 /// The path of a file for one test, removed at its end.
 struct Scratch(PathBuf);
@@ -36,16 +34,16 @@ fn row(uuid: &str, memory_limit: Option<u64>, share: Option<u32>) -> Row {
     Row { memory_limit, share, ..Row::new(uuid) }
 }
 
-/// A row and a slice that have a value for everything.
-fn full() -> (SliceInfo, Row) {
-    let info = SliceInfo { gang: Some([9; 16]) };
-    let row = Row {
+const GANG: Option<Gang> = Some([9; 16]);
+
+/// A row that has a value for everything.
+fn full() -> Row {
+    Row {
         context_memory: Some(5 << 30),
         injected_memory: vec![MIB, 2, NO_LIMIT - 1],
         injected_shares: vec![1, 100, 7, 8],
         ..row("GPU-a", Some(3), Some(30))
-    };
-    (info, row)
+    }
 }
 
 fn hard(share: u32) -> Regime {
@@ -59,7 +57,7 @@ fn two_rows() -> Vec<Row> {
 #[test]
 fn written_values_are_read() {
     let file = Scratch::new("round-trip");
-    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     assert_eq!(page.rows().unwrap(), two_rows());
     let view = LimitsView::open(&file.0).unwrap();
     assert_eq!(view.rows(), two_rows());
@@ -89,7 +87,7 @@ fn written_values_are_read() {
 #[test]
 fn every_share_mode_and_priority_is_read_as_written() {
     let file = Scratch::new("regimes");
-    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     let view = LimitsView::open(&file.0).unwrap();
     for share in [0, 1, 99, 100] {
         for mode in [Mode::Hard, Mode::Soft] {
@@ -109,7 +107,7 @@ fn every_share_mode_and_priority_is_read_as_written() {
 fn it_is_regulated_while_a_share_leaves_others_something() {
     let file = Scratch::new("regulated");
     let unlimited = [row("GPU-a", None, None), row("GPU-b", None, Some(100))];
-    let mut page = LimitsPage::create(&file.0, &unlimited).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &unlimited).unwrap();
     let view = LimitsView::open(&file.0).unwrap();
     let regulated = || view.regulated().load(Ordering::Relaxed);
     assert_eq!(regulated(), 0);
@@ -123,14 +121,14 @@ fn it_is_regulated_while_a_share_leaves_others_something() {
     assert_eq!(regulated(), 1);
     drop(page);
     std::fs::remove_file(&file.0).unwrap();
-    LimitsPage::create(&file.0, &two_rows()).unwrap();
+    LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     assert_eq!(LimitsView::open(&file.0).unwrap().regulated().load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn an_invalid_value_is_refused_and_changes_nothing() {
     let file = Scratch::new("refused");
-    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     let invalid = |result: Result<(), FileError>| match result {
         Err(FileError::Invalid(e)) => (e.field, e.value),
         other => panic!("{other:?}"),
@@ -155,7 +153,7 @@ fn an_invalid_value_is_refused_and_changes_nothing() {
     assert_eq!(page.rows().unwrap().len(), 16);
     assert_eq!(page.rows().unwrap()[..2], two_rows());
 
-    match LimitsPage::create(&file.0, &two_rows()) {
+    match LimitsPage::create(&file.0, None, &two_rows()) {
         Err(FileError::Io { source, .. }) => {
             assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
         }
@@ -165,79 +163,44 @@ fn an_invalid_value_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_flipped_bit_anywhere_is_found_or_without_effect() {
-    for format in Format::ALL {
-        let (info, full) = full();
-        let mut page = encode_page(format, [7; 16], &info, &[full, two_rows()[1].clone()]);
-        let copy = encode_copy(&page, format, 2, &info, &[row("GPU-old", Some(1), None)]);
-        page[Shape::of(format).copy_at(1)..].copy_from_slice(&copy);
-        let whole = decode(&page).unwrap();
-        for bit in 0..page.len() * 8 {
-            let mut damaged = page.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            match decode(&damaged) {
-                Err(_) => {}
-                // The other copy is complete too: it was in force one update earlier.
-                Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
-                // A hint, which the next change corrects.
-                Ok(contents) if bit == super::layout::REGULATED * 8 => assert_eq!(contents, whole),
-                Ok(contents) => assert_eq!(contents, whole, "bit {bit}"),
-            }
+    let mut page = encode_page([7; 16], GANG, &[full(), two_rows()[1].clone()]);
+    let copy = encode_copy(&page, 2, GANG, &[row("GPU-old", Some(1), None)]);
+    page[copy_at(1)..].copy_from_slice(&copy);
+    let whole = decode(&page).unwrap();
+    for bit in 0..page.len() * 8 {
+        let mut damaged = page.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        match decode(&damaged) {
+            Err(_) => {}
+            // The other copy is complete too: it was in force one update earlier.
+            Ok(contents) if bit == super::layout::ACTIVE * 8 => assert_eq!(contents.active, 1),
+            // A hint, which the next change corrects.
+            Ok(contents) if bit == super::layout::REGULATED * 8 => assert_eq!(contents, whole),
+            Ok(contents) => assert_eq!(contents, whole, "bit {bit}"),
         }
     }
 }
 
 #[test]
-fn every_value_is_read_as_written() {
-    let file = Scratch::new("full");
-    let (info, full) = full();
-    let rows = [full, row("GPU-b", None, None)];
-    let page = LimitsPage::create_in(Format::Current, &file.0, &info, &rows).unwrap();
-    assert_eq!((page.format().unwrap(), page.info().unwrap()), (Format::Current, info));
-    assert_eq!(page.rows().unwrap(), rows);
-    let view = LimitsView::open(&file.0).unwrap();
-    assert_eq!((view.format(), view.info(), view.rows()), (Format::Current, info, &rows[..]));
+fn a_uuid_without_an_end_is_an_error() {
+    let page = encode_page([7; 16], None, &[row(&"G".repeat(64), None, None)]);
+    assert_eq!(decode(&page), Err("one of its rows is invalid"));
 }
 
-/// A container that restarts after an upgrade has its old library, which reads these bytes.
 #[test]
-fn the_previous_format_is_written_as_it_was() {
-    let file = Scratch::new("previous");
-    let (info, full) = full();
-    let mut page = LimitsPage::create_in(Format::Previous, &file.0, &info, &[full]).unwrap();
-    page.set_memory_limits(&[("GPU-a", Some(MIB))]).unwrap();
+fn every_value_is_read_as_written() {
+    let file = Scratch::new("full");
+    let rows = [full(), row("GPU-b", None, None)];
+    let page = LimitsPage::create(&file.0, GANG, &rows).unwrap();
+    assert_eq!((page.gang().unwrap(), page.rows().unwrap()), (GANG, rows.to_vec()));
     let view = LimitsView::open(&file.0).unwrap();
-    assert_eq!((view.memory_limit(0), view.regime(0)), (MIB, hard(30)));
-    page.set_memory_limits(&[("GPU-a", Some(3))]).unwrap();
-    page.add_injected("GPU-a", Some(1), Some(1)).unwrap();
-    assert_eq!((view.memory_limit(0), view.regime(0)), (3, hard(30)));
-    assert_eq!(
-        (page.format().unwrap(), page.info().unwrap()),
-        (Format::Previous, SliceInfo::default())
-    );
-    assert_eq!(page.rows().unwrap(), [row("GPU-a", Some(3), Some(30))]);
-
-    let bytes = fs::read(&file.0).unwrap();
-    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    assert_eq!(bytes.len(), 4096);
-    assert_eq!(bytes[..16], *b"HAMILIM1\x01\0\0\0\0\x10\0\0");
-    assert_eq!(bytes[32..40], [1, 0, 0, 0, 1, 0, 0, 0]);
-    let copy = 2080;
-    assert_eq!(number(copy + 8), 1 | 4 << 32);
-    assert_eq!(bytes[copy + 16..copy + 22], *b"GPU-a\0");
-    assert_eq!((number(copy + 80), number(copy + 88)), (3, 30));
-    assert!(bytes[copy + 96..].iter().all(|byte| *byte == 0));
-    // FNV-1a over the page's identity and the copy.
-    let checked = bytes[..32].iter().chain(&bytes[copy + 8..]);
-    let checksum = checked.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    assert_eq!(number(copy), checksum);
+    assert_eq!((view.gang(), view.rows()), (GANG, &rows[..]));
 }
 
 #[test]
 fn a_row_keeps_the_four_newest_injected_values() {
     let file = Scratch::new("injected");
-    let mut page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     for value in [1, 2, 3, 2, 4, 5] {
         page.add_injected("GPU-a", Some(value), None).unwrap();
         page.add_injected("MIG-b", None, Some(value as u32)).unwrap();
@@ -269,7 +232,7 @@ fn a_row_keeps_the_four_newest_injected_values() {
 #[test]
 fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     let file = Scratch::new("damage");
-    let good = encode_page(Format::Current, [7; 16], &SliceInfo::default(), &two_rows());
+    let good = encode_page([7; 16], None, &two_rows());
     // xorshift: the same damage in every run.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
@@ -282,10 +245,10 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     for round in 0..40 {
         let mut bytes = good.clone();
         match round % 4 {
-            0 => bytes.truncate(random() % PAGE_SIZE),
+            0 => bytes.truncate(random() % PAGE),
             1 => bytes.extend([0; 5]),
             2 => bytes.iter_mut().for_each(|b| *b = random() as u8),
-            _ => (0..=random() % 3).for_each(|_| bytes[random() % PAGE_SIZE] = random() as u8),
+            _ => (0..=random() % 3).for_each(|_| bytes[random() % PAGE] = random() as u8),
         }
         fs::write(&file.0, &bytes).unwrap();
         match LimitsView::open(&file.0) {
@@ -303,7 +266,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
     fs::write(&file.0, good).unwrap();
     let view = LimitsView::open(&file.0).unwrap();
     let writer = fs::OpenOptions::new().write(true).open(&file.0).unwrap();
-    writer.write_all_at(&[0xff; PAGE_SIZE], 0).unwrap();
+    writer.write_all_at(&[0xff; PAGE], 0).unwrap();
     assert_eq!((view.memory_limit(15), view.regime(15)), (u64::MAX, Regime::default()));
 }
 
@@ -311,7 +274,7 @@ fn any_file_is_an_error_or_a_view_and_never_a_crash() {
 fn a_file_that_is_not_regular_is_refused_at_once() {
     let link = Scratch::new("link");
     let file = Scratch::new("link-target");
-    LimitsPage::create(&file.0, &two_rows()).unwrap();
+    LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
     assert!(matches!(LimitsView::open(&link.0), Err(FileError::Io { .. })));
 
@@ -333,14 +296,14 @@ fn a_file_that_is_not_regular_is_refused_at_once() {
 #[test]
 fn a_writer_killed_at_any_byte_of_the_copy_leaves_the_page_whole() {
     let file = Scratch::new("cut");
-    let page = LimitsPage::create(&file.0, &two_rows()).unwrap();
+    let page = LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     let (mut contents, bytes) = page.read();
     contents.rows[0].memory_limit = Some(MIB);
-    let Contents { format, generation, info, rows, .. } = &contents;
-    let copy = encode_copy(&bytes, *format, generation + 1, info, rows);
+    let Contents { generation, gang, rows, .. } = &contents;
+    let copy = encode_copy(&bytes, generation + 1, *gang, rows);
     for cut in 0..=copy.len() {
         let mut page = bytes.clone();
-        page[Shape::of(*format).copy_at(1)..][..cut].copy_from_slice(&copy[..cut]);
+        page[copy_at(1)..][..cut].copy_from_slice(&copy[..cut]);
         assert_eq!(decode(&page).unwrap().rows, two_rows(), "cut at {cut}");
     }
 }
@@ -348,7 +311,7 @@ fn a_writer_killed_at_any_byte_of_the_copy_leaves_the_page_whole() {
 #[test]
 fn a_reader_that_locks_the_page_forbids_no_change() {
     let file = Scratch::new("read-lock");
-    let mut page = LimitsPage::create(&file.0, &[row("GPU-a", Some(MIB), None)]).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &[row("GPU-a", Some(MIB), None)]).unwrap();
     let reader = fs::File::open(&file.0).unwrap();
     // SAFETY: flock is plain data for which zero is a value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -363,7 +326,7 @@ fn a_reader_that_locks_the_page_forbids_no_change() {
 #[test]
 fn a_killed_writer_leaves_a_whole_page_and_no_lock() {
     let file = Scratch::new("killed");
-    let mut page = LimitsPage::create(&file.0, &[row("GPU-a", Some(MIB), Some(1))]).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &[row("GPU-a", Some(MIB), Some(1))]).unwrap();
     let view = LimitsView::open(&file.0).unwrap();
     for round in 0..100_u64 {
         // SAFETY: the child only makes system calls and allocates, which glibc allows after fork.
@@ -398,7 +361,7 @@ fn a_killed_writer_leaves_a_whole_page_and_no_lock() {
 fn readers_never_see_what_was_not_in_force() {
     const POISON: u64 = 666 * MIB;
     let file = Scratch::new("race");
-    let mut page = LimitsPage::create(&file.0, &[row("GPU-a", Some(1), None)]).unwrap();
+    let mut page = LimitsPage::create(&file.0, None, &[row("GPU-a", Some(1), None)]).unwrap();
     let (started, done) = (AtomicU64::new(1), AtomicU64::new(1));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -435,7 +398,7 @@ fn readers_never_see_what_was_not_in_force() {
 #[test]
 fn two_writers_lose_no_change() {
     let file = Scratch::new("writers");
-    LimitsPage::create(&file.0, &two_rows()).unwrap();
+    LimitsPage::create(&file.0, None, &two_rows()).unwrap();
     std::thread::scope(|scope| {
         for uuid in ["GPU-a", "MIG-b"] {
             let path = &file.0;

@@ -4,12 +4,11 @@
 //! many slices, and a file that is truncated under a mapping would kill it.
 
 use super::layout::{
-    ACTIVE, Contents, FILE, MAX_INJECTED, REGULATED, Shape, check_rows, decode, encode_copy,
-    encode_page, is_regulated,
+    ACTIVE, Contents, FILE, MAX_INJECTED, PAGE, REGULATED, check_rows, copy_at, decode,
+    encode_copy, encode_page, is_regulated,
 };
-use super::{Regime, Row, SliceInfo};
+use super::{Gang, Regime, Row};
 use crate::file::{FileError, named};
-use crate::format::Format;
 use crate::mapped::open_file;
 use crate::quantity::InvalidValue;
 use std::fs::File;
@@ -33,21 +32,10 @@ pub struct LimitsPage {
 
 impl LimitsPage {
     /// Creates the page of a new slice. The file must not exist; its mode is 0644 less the umask.
-    pub fn create(path: &Path, rows: &[Row]) -> Result<Self, FileError> {
-        Self::create_in(Format::Current, path, &SliceInfo::default(), rows)
-    }
-
-    /// The same in a format, for the library of that format. Values that the previous format has no
-    /// place for are left out.
-    pub fn create_in(
-        format: Format,
-        path: &Path,
-        info: &SliceInfo,
-        rows: &[Row],
-    ) -> Result<Self, FileError> {
+    pub fn create(path: &Path, gang: Option<Gang>, rows: &[Row]) -> Result<Self, FileError> {
         check_rows(rows)?;
         let id = random_id().map_err(|e| FILE.io(path, e))?;
-        let file = FILE.create(path, 0o644, format, &encode_page(format, id, info, rows))?;
+        let file = FILE.create(path, 0o644, &encode_page(id, gang, rows))?;
         Ok(Self { file, path: path.to_owned() })
     }
 
@@ -62,14 +50,9 @@ impl LimitsPage {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The format of the page, which never changes.
-    pub fn format(&self) -> Result<Format, FileError> {
-        read_page(&self.file, &self.path).map(|(contents, _)| contents.format)
-    }
-
-    /// The page's values for the slice as a whole.
-    pub fn info(&self) -> Result<SliceInfo, FileError> {
-        read_page(&self.file, &self.path).map(|(contents, _)| contents.info)
+    /// The gang of the slice, which never changes.
+    pub fn gang(&self) -> Result<Option<Gang>, FileError> {
+        read_page(&self.file, &self.path).map(|(contents, _)| contents.gang)
     }
 
     /// The rows that are in force now.
@@ -130,7 +113,7 @@ impl LimitsPage {
     ) -> Result<(), FileError> {
         let _lock = WriteLock::take(&self.file).map_err(|e| FILE.io(&self.path, e))?;
         let (mut contents, page) = read_page(&self.file, &self.path)?;
-        FILE.check_size_limit(&self.path, page.len())?;
+        FILE.check_size_limit(&self.path)?;
         change(&mut contents.rows)?;
         check_rows(&contents.rows)?;
         let regulated = is_regulated(&contents.rows);
@@ -146,9 +129,9 @@ impl LimitsPage {
     }
 
     pub(super) fn fill_inactive(&self, contents: &Contents, page: &[u8]) -> io::Result<()> {
-        let Contents { format, active, generation, info, rows } = contents;
-        let copy = encode_copy(page, *format, generation.wrapping_add(1), info, rows);
-        self.file.write_all_at(&copy, Shape::of(*format).copy_at(active ^ 1) as u64)
+        let Contents { active, generation, gang, rows } = contents;
+        let copy = encode_copy(page, generation.wrapping_add(1), *gang, rows);
+        self.file.write_all_at(&copy, copy_at(active ^ 1) as u64)
     }
 
     #[cfg(test)]
@@ -169,16 +152,14 @@ impl LimitsPage {
 /// retried.
 pub(super) fn read_page(file: &File, path: &Path) -> Result<(Contents, Vec<u8>), FileError> {
     const ATTEMPTS: u32 = 10;
-    let mut page = Vec::new();
+    let mut page = vec![0; PAGE];
     let mut attempt = 0;
     loop {
         attempt += 1;
         let metadata = file.metadata().map_err(|e| FILE.io(path, e))?;
-        if !metadata.is_file() || !FILE.has_size(metadata.len()) {
-            return Err(FILE.wrong_size(path));
-        }
-        page.resize(metadata.len() as usize, 0);
+        FILE.check_size(path, metadata.is_file(), metadata.len())?;
         file.read_exact_at(&mut page, 0).map_err(|e| FILE.io(path, named("pread64", e)))?;
+        FILE.check_head(path, &page)?;
         match decode(&page) {
             Ok(contents) => return Ok((contents, page)),
             Err(reason) if attempt == ATTEMPTS => return Err(FILE.damaged(path, reason)),
