@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 
 use hami_account::ComputeState::{self, Idle, Running, Waiting};
 use hami_account::{ComputeWords, Debt, Report};
-use hami_limits::grants::{Grant, Kind};
-use hami_share::TIMING;
+use hami_limits::grants::{Grant, Kind, UNBLOCKS_IDLE};
 use hami_share::own::{Own, OwnLease};
 use hami_share::pace::Progress;
-use hami_share::{DEBT_NS, Wall};
+use hami_share::{TIMING, Wall};
 
 use crate::capture;
 use crate::clock::METER;
@@ -27,11 +26,6 @@ const FREE_STREAMS: usize = 16;
 const KEPT_STREAMS: usize = 256;
 /// The meter notices the end of work within this time.
 const NOTICED_NS: u64 = 2 * LONGEST_POLL_NS;
-
-/// The parts of [`Grant::unblock`]: how many launches that wait go on, and whether only those of
-/// processes with nothing in flight.
-const UNBLOCKED: u64 = (1 << 31) - 1;
-const UNBLOCKS_IDLE: u64 = 1 << 31;
 
 /// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +167,7 @@ impl State {
         self.unblocked = grant.unblock;
         let only_idle = grant.unblock & UNBLOCKS_IDLE != 0;
         let is_meant = self.waits() && (self.is_idle() || !only_idle);
-        self.progress.unblock(at, if is_meant { grant.unblock & UNBLOCKED } else { 0 });
+        self.progress.unblock(at, if is_meant { grant.unblock & (UNBLOCKS_IDLE - 1) } else { 0 });
     }
 
     /// Whether enough is in flight, on the stream or on the card.
@@ -303,7 +297,7 @@ impl State {
             // Otherwise each program in a loop of short programs would begin without debt.
             let debt = std::mem::take(&mut self.unpaid_debt).ns(at);
             // More than the largest possible debt was written before a reboot, by another clock.
-            if debt <= DEBT_NS.unsigned_abs() {
+            if debt <= TIMING.debt {
                 self.own.bucket.debit(at, debt);
             }
         }

@@ -1,17 +1,6 @@
 //! A process's own bucket: credit by the clock, debit by measured engine time.
 
-/// The most that a process saves up while it does not use its share. It is alone on the card then,
-/// so a burst of requests disturbs nobody; a newcomer waits for the work in flight only.
-///
-/// The coordinator uses the same time for slices beside others. With it, the 95th percentile of a
-/// server's answers beside a trainer is 0.28 times that of the driver's time slices (hard 50 %,
-/// median of six sequences of requests); with 25, 50 and 200 ms it is 0.65, 0.44 and 0.25 times.
-/// The programs are those of `test_a_server_beside_a_trainer` (`tests/share/test_latency.py`).
-pub const SAVED_NS: i64 = 100_000_000;
-
-/// The most debt that is carried. Long kernels of many streams at once are paid back in full, and
-/// still a wrong measurement cannot stop a process for ever.
-pub const DEBT_NS: i64 = 60_000_000_000;
+use crate::TIMING;
 
 /// The rate of a whole card.
 pub const WHOLE_PPM: u32 = 1_000_000;
@@ -51,8 +40,8 @@ impl Bucket {
     }
 
     /// From `now` on, work is in flight that started at `since`, or none is. Its time is debited
-    /// only when it has ended, so the credit that comes in the meantime is kept beyond
-    /// [`SAVED_NS`].
+    /// only when it has ended, so the credit that comes in the meantime is kept beyond what is saved
+    /// up.
     pub fn set_unbilled(&mut self, now: u64, since: Option<u64>) {
         self.advance(now);
         self.unbilled_since = since;
@@ -62,7 +51,7 @@ impl Bucket {
     pub fn debit(&mut self, now: u64, ns: u64) {
         self.advance(now);
         let after = i128::from(self.balance) - i128::from(ns) * i128::from(NS);
-        let floor = i128::from(-DEBT_NS * NS);
+        let floor = -i128::from(TIMING.debt) * i128::from(NS);
         if after < floor {
             self.forgiven_ns =
                 self.forgiven_ns.saturating_add(((floor - after) / i128::from(NS)) as u64);
@@ -85,7 +74,7 @@ impl Bucket {
         (rate > 0).then(|| now.max(self.at).saturating_add((missing as u64).div_ceil(rate)))
     }
 
-    /// The debt beyond [`DEBT_NS`] that was forgiven so far, in ns.
+    /// The debt beyond the most that is carried, which was forgiven so far, in ns.
     pub fn forgiven_ns(&self) -> u64 {
         self.forgiven_ns
     }
@@ -98,8 +87,8 @@ impl Bucket {
     fn balance_at(&self, now: u64) -> i64 {
         let credit = u128::from(now.saturating_sub(self.at)) * u128::from(self.rate_ppm);
         let unbilled = self.unbilled_since.map_or(0, |since| now.saturating_sub(since));
-        let ceiling = i128::from(SAVED_NS) + i128::from(unbilled);
-        let ceiling = ceiling.min(i128::from(DEBT_NS)) * i128::from(NS);
+        let ceiling = TIMING.saved.saturating_add(unbilled).min(TIMING.debt);
+        let ceiling = i128::from(ceiling) * i128::from(NS);
         (i128::from(self.balance) + credit as i128).min(ceiling) as i64
     }
 }
@@ -110,6 +99,8 @@ mod tests {
     use crate::prng::Prng;
 
     const MS: u64 = 1_000_000;
+    const SAVED_NS: i64 = TIMING.saved as i64;
+    const DEBT_NS: i64 = TIMING.debt as i64;
 
     fn bucket(percent: u32) -> Bucket {
         let mut bucket = Bucket::new(0);

@@ -30,7 +30,7 @@ mod prng;
 mod timing;
 mod wall;
 
-pub use bucket::{Bucket, DEBT_NS, SAVED_NS, WHOLE_PPM};
+pub use bucket::{Bucket, WHOLE_PPM};
 pub use hami_limits::grants::{Grant, Holder, Kind};
 pub use hami_limits::{Mode, Priority, Regime};
 pub use timing::{TIMING, Timing};
