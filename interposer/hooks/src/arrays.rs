@@ -5,7 +5,7 @@
 
 #[allow(clippy::wildcard_imports)] // most formats of the header
 use driver_sys::cuda::*;
-use vgpu_driver::real::{self, Outcome, check};
+use vgpu_driver::real::{Outcome, check};
 use vgpu_slice::allocations::{ARRAYS, Kind, MIPMAPPED_ARRAYS};
 use vgpu_slice::charging::{self, Allocated, Taken};
 
@@ -97,19 +97,22 @@ fn bytes_of_levels(description: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> u64 {
 const CUDA_ARRAY3D_LAYERED: u32 = 0x01;
 const CUDA_ARRAY3D_CUBEMAP: u32 = 0x04;
 
-/// Creates an array of this many bytes. `call` calls the driver, which writes the handle.
-fn create(
+/// Creates an array of the bytes that its description says. `call` calls the driver, which writes
+/// the handle. If one of the pointers is null, the driver refuses.
+fn create<A, D>(
     kind: &'static Kind,
-    bytes: u64,
+    (array, description): (*mut *mut A, *const D),
     call: impl FnOnce() -> CUresult,
-    handle: impl FnOnce() -> u64,
+    bytes: impl FnOnce(&D) -> u64,
 ) -> Outcome {
+    // SAFETY: the program's own argument.
+    let of = unsafe { description.as_ref() }.filter(|_| !array.is_null());
+    let Some(bytes) = of.map(bytes) else { return check(call()) };
     // Larger than any card. The driver refuses it, with the error that it has for such extents.
     let expected = if bytes > MOST { 0 } else { bytes };
-    charging::allocate(kind, Taken::InGranules, expected, call, || Allocated {
-        key: handle(),
-        bytes,
-    })
+    // SAFETY: read only after the driver has written it.
+    let allocated = || Allocated { key: unsafe { *array } as u64, bytes };
+    charging::allocate(kind, Taken::InGranules, expected, call, allocated)
 }
 
 /// More bytes than any card has.
@@ -120,65 +123,20 @@ fn flat(width: usize, height: usize, format: CUarray_format, channels: u32) -> u
     Extent { width, height, depth: 0, bits: bits(format, channels) }.bytes()
 }
 
-pub(crate) unsafe fn create_flat(
-    array: *mut CUarray,
-    description: *const CUDA_ARRAY_DESCRIPTOR,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuArrayCreate_v2(array, description) };
-    // SAFETY: as above.
-    match unsafe { description.as_ref() } {
-        Some(of) if !array.is_null() => {
-            let bytes = flat(of.Width, of.Height, of.Format, of.NumChannels);
-            // SAFETY: read only after the driver has written it.
-            create(&ARRAYS, bytes, call, || unsafe { *array } as u64)
-        }
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn create_flat_v1(
-    array: *mut CUarray,
-    description: *const CUDA_ARRAY_DESCRIPTOR_v1,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuArrayCreate(array, description) };
-    // SAFETY: as above.
-    match unsafe { description.as_ref() } {
-        Some(of) if !array.is_null() => {
-            let bytes = flat(of.Width as usize, of.Height as usize, of.Format, of.NumChannels);
-            // SAFETY: read only after the driver has written it.
-            create(&ARRAYS, bytes, call, || unsafe { *array } as u64)
-        }
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn create_3d(
-    array: *mut CUarray,
-    description: *const CUDA_ARRAY3D_DESCRIPTOR,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuArray3DCreate_v2(array, description) };
-    // SAFETY: as above.
-    match unsafe { description.as_ref() } {
-        Some(of) if !array.is_null() => {
-            // SAFETY: read only after the driver has written it.
-            create(&ARRAYS, Extent::of(of).bytes(), call, || unsafe { *array } as u64)
-        }
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn create_3d_v1(
-    array: *mut CUarray,
-    description: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuArray3DCreate(array, description) };
-    // SAFETY: as above.
-    match unsafe { description.as_ref() } {
-        Some(of) if !array.is_null() => {
+around! {
+    create_flat(array: *mut CUarray, description: *const CUDA_ARRAY_DESCRIPTOR) -> Outcome
+        = cuArrayCreate_v2, |call| create(&ARRAYS, (array, description), call, |of| {
+            flat(of.Width, of.Height, of.Format, of.NumChannels)
+        });
+    create_flat_v1(array: *mut CUarray, description: *const CUDA_ARRAY_DESCRIPTOR_v1) -> Outcome
+        = cuArrayCreate, |call| create(&ARRAYS, (array, description), call, |of| {
+            flat(of.Width as usize, of.Height as usize, of.Format, of.NumChannels)
+        });
+    create_3d(array: *mut CUarray, description: *const CUDA_ARRAY3D_DESCRIPTOR) -> Outcome
+        = cuArray3DCreate_v2,
+        |call| create(&ARRAYS, (array, description), call, |of| Extent::of(of).bytes());
+    create_3d_v1(array: *mut CUarray, description: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> Outcome
+        = cuArray3DCreate, |call| create(&ARRAYS, (array, description), call, |of| {
             let wide = CUDA_ARRAY3D_DESCRIPTOR {
                 Width: of.Width as usize,
                 Height: of.Height as usize,
@@ -187,47 +145,23 @@ pub(crate) unsafe fn create_3d_v1(
                 NumChannels: of.NumChannels,
                 Flags: of.Flags,
             };
-            // SAFETY: read only after the driver has written it.
-            create(&ARRAYS, Extent::of(&wide).bytes(), call, || unsafe { *array } as u64)
+            Extent::of(&wide).bytes()
+        });
+    create_mipmapped(
+        array: *mut CUmipmappedArray, description: *const CUDA_ARRAY3D_DESCRIPTOR, levels: u32
+    ) -> Outcome = cuMipmappedArrayCreate, |call| {
+        create(&MIPMAPPED_ARRAYS, (array, description), call, |of| bytes_of_levels(of, levels))
+    };
+    destroy(array: CUarray) -> Outcome = cuArrayDestroy,
+        |call| charging::free(&ARRAYS, array as u64, call)
+            .inspect(|()| bindings::array_ended(array as u64));
+    destroy_mipmapped(array: CUmipmappedArray) -> Outcome = cuMipmappedArrayDestroy, |call| {
+        if external::has_array(array) {
+            return external::destroy_array(array, call);
         }
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn create_mipmapped(
-    array: *mut CUmipmappedArray,
-    description: *const CUDA_ARRAY3D_DESCRIPTOR,
-    levels: u32,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMipmappedArrayCreate(array, description, levels) };
-    // SAFETY: as above.
-    match unsafe { description.as_ref() } {
-        Some(of) if !array.is_null() => {
-            let bytes = bytes_of_levels(of, levels);
-            // SAFETY: read only after the driver has written it.
-            create(&MIPMAPPED_ARRAYS, bytes, call, || unsafe { *array } as u64)
-        }
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn destroy(array: CUarray) -> Outcome {
-    // SAFETY: the program's own argument.
-    charging::free(&ARRAYS, array as u64, || unsafe { real::cuArrayDestroy(array) })?;
-    bindings::array_ended(array as u64);
-    Ok(())
-}
-
-pub(crate) unsafe fn destroy_mipmapped(array: CUmipmappedArray) -> Outcome {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real::cuMipmappedArrayDestroy(array) };
-    if external::has_array(array) {
-        return external::destroy_array(array, call);
-    }
-    charging::free(&MIPMAPPED_ARRAYS, array as u64, call)?;
-    bindings::array_ended(array as u64);
-    Ok(())
+        charging::free(&MIPMAPPED_ARRAYS, array as u64, call)
+            .inspect(|()| bindings::array_ended(array as u64))
+    };
 }
 
 #[cfg(test)]

@@ -110,24 +110,51 @@ pub(crate) fn memory_ended() {
     }
 }
 
-pub(crate) unsafe fn map_array(
-    infos: *mut CUarrayMapInfo,
-    count: u32,
-    stream: CUstream,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemMapArrayAsync(infos, count, stream) };
-    map_tiles(infos, count, || Form::Plain.wait(stream), call)
-}
-
-pub(crate) unsafe fn map_array_ptsz(
-    infos: *mut CUarrayMapInfo,
-    count: u32,
-    stream: CUstream,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemMapArrayAsync_ptsz(infos, count, stream) };
-    map_tiles(infos, count, || Form::PerThread.wait(stream), call)
+around! {
+    map_array(infos: *mut CUarrayMapInfo, count: u32, stream: CUstream) -> Outcome
+        = cuMemMapArrayAsync,
+        |call| map_tiles(infos, count, || Form::Plain.wait(stream), call);
+    map_array_ptsz(infos: *mut CUarrayMapInfo, count: u32, stream: CUstream) -> Outcome
+        = cuMemMapArrayAsync_ptsz,
+        |call| map_tiles(infos, count, || Form::PerThread.wait(stream), call);
+    create(
+        multicast: *mut CUmemGenericAllocationHandle, properties: *const CUmulticastObjectProp
+    ) -> Outcome = cuMulticastCreate, |call| {
+        if multicast.is_null() {
+            return check(call());
+        }
+        // It has no memory of its own. It is entered to be counted.
+        // SAFETY: read only after the driver has written it.
+        PHYSICAL.create(0, Owner::NONE, 0, call, || unsafe { *multicast })
+    };
+    bind_memory(
+        multicast: CUmemGenericAllocationHandle, offset: usize,
+        memory: CUmemGenericAllocationHandle, memory_offset: usize, size: usize, flags: u64
+    ) -> Outcome = cuMulticastBindMem, |call| bind(multicast, offset, memory, size, call);
+    bind_memory_v2(
+        multicast: CUmemGenericAllocationHandle, device: CUdevice, offset: usize,
+        memory: CUmemGenericAllocationHandle, memory_offset: usize, size: usize, flags: u64
+    ) -> Outcome = cuMulticastBindMem_v2, |call| bind(multicast, offset, memory, size, call);
+    bind_address(
+        multicast: CUmemGenericAllocationHandle, offset: usize, address: CUdeviceptr, size: usize,
+        flags: u64
+    ) -> Outcome = cuMulticastBindAddr, |call| bind_at(multicast, offset, address, size, call);
+    bind_address_v2(
+        multicast: CUmemGenericAllocationHandle, device: CUdevice, offset: usize,
+        address: CUdeviceptr, size: usize, flags: u64
+    ) -> Outcome = cuMulticastBindAddr_v2, |call| bind_at(multicast, offset, address, size, call);
+    unbind(
+        multicast: CUmemGenericAllocationHandle, device: CUdevice, offset: usize, size: usize
+    ) -> Outcome = cuMulticastUnbind, |call| {
+        if process::is_forked_copy() {
+            return check(call());
+        }
+        let mut bound = lock(&BOUND);
+        check(call())?;
+        let part = Part::of_multicast(device, offset, size);
+        end(&mut bound, |it| it.holder == multicast && part.covers(&it.part), || {});
+        Ok(())
+    };
 }
 
 fn map_tiles(
@@ -180,76 +207,6 @@ fn map_tiles(
     outcome
 }
 
-pub(crate) unsafe fn create(
-    multicast: *mut CUmemGenericAllocationHandle,
-    properties: *const CUmulticastObjectProp,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMulticastCreate(multicast, properties) };
-    if multicast.is_null() {
-        return check(call());
-    }
-    // It has no memory of its own. It is entered to be counted.
-    // SAFETY: read only after the driver has written it.
-    PHYSICAL.create(0, Owner::NONE, 0, call, || unsafe { *multicast })
-}
-
-pub(crate) unsafe fn bind_memory(
-    multicast: CUmemGenericAllocationHandle,
-    offset: usize,
-    memory: CUmemGenericAllocationHandle,
-    memory_offset: usize,
-    size: usize,
-    flags: u64,
-) -> Outcome {
-    bind(multicast, offset, memory, size, || unsafe {
-        // SAFETY: the program's own arguments.
-        real::cuMulticastBindMem(multicast, offset, memory, memory_offset, size, flags)
-    })
-}
-
-pub(crate) unsafe fn bind_memory_v2(
-    multicast: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-    memory: CUmemGenericAllocationHandle,
-    memory_offset: usize,
-    size: usize,
-    flags: u64,
-) -> Outcome {
-    bind(multicast, offset, memory, size, || unsafe {
-        // SAFETY: the program's own arguments.
-        real::cuMulticastBindMem_v2(multicast, device, offset, memory, memory_offset, size, flags)
-    })
-}
-
-pub(crate) unsafe fn bind_address(
-    multicast: CUmemGenericAllocationHandle,
-    offset: usize,
-    address: CUdeviceptr,
-    size: usize,
-    flags: u64,
-) -> Outcome {
-    bind_at(multicast, offset, address, size, || unsafe {
-        // SAFETY: the program's own arguments.
-        real::cuMulticastBindAddr(multicast, offset, address, size, flags)
-    })
-}
-
-pub(crate) unsafe fn bind_address_v2(
-    multicast: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-    address: CUdeviceptr,
-    size: usize,
-    flags: u64,
-) -> Outcome {
-    bind_at(multicast, offset, address, size, || unsafe {
-        // SAFETY: the program's own arguments.
-        real::cuMulticastBindAddr_v2(multicast, device, offset, address, size, flags)
-    })
-}
-
 /// Binds the memory that is mapped at an address.
 fn bind_at(
     multicast: u64,
@@ -288,23 +245,5 @@ fn bind(
         let ends_with_holder = PHYSICAL.is_known(multicast);
         bound.push(Bound { holder: multicast, part, ends_with_holder, kept });
     }
-    Ok(())
-}
-
-pub(crate) unsafe fn unbind(
-    multicast: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    offset: usize,
-    size: usize,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMulticastUnbind(multicast, device, offset, size) };
-    if process::is_forked_copy() {
-        return check(call());
-    }
-    let mut bound = lock(&BOUND);
-    check(call())?;
-    let part = Part::of_multicast(device, offset, size);
-    end(&mut bound, |it| it.holder == multicast && part.covers(&it.part), || {});
     Ok(())
 }

@@ -8,7 +8,6 @@ use driver_sys::cuda::{
     CUstreamCaptureMode,
 };
 use vgpu_compute::notices;
-use vgpu_driver::real;
 
 fn begin(stream: CUstream, per_thread: bool, call: impl FnOnce() -> CUresult) -> CUresult {
     notices::capture_begins(stream as usize, per_thread);
@@ -19,7 +18,7 @@ fn begin(stream: CUstream, per_thread: bool, call: impl FnOnce() -> CUresult) ->
     result
 }
 
-fn end(_stream: CUstream, _per_thread: bool, call: impl FnOnce() -> CUresult) -> CUresult {
+fn end(call: impl FnOnce() -> CUresult) -> CUresult {
     let result = call();
     if matches!(
         result,
@@ -30,39 +29,33 @@ fn end(_stream: CUstream, _per_thread: bool, call: impl FnOnce() -> CUresult) ->
     result
 }
 
-/// One body per symbol: `begin` or `end` around the driver's call.
-macro_rules! captures {
-    ($($body:ident ($stream:ident: CUstream $(, $argument:ident: $kind:ty)*)
-       $step:ident => $driver:ident;)*) => {
-        $(pub(crate) unsafe fn $body($stream: CUstream $(, $argument: $kind)*) -> CUresult {
-            let per_thread = stringify!($driver).ends_with("_ptsz");
-            // SAFETY: the program's own arguments.
-            $step($stream, per_thread, || unsafe { real::$driver($stream $(, $argument)*) })
-        })*
-    };
-}
-
-captures! {
-    begin_v1(stream: CUstream) begin => cuStreamBeginCapture;
-    begin_v1_ptsz(stream: CUstream) begin => cuStreamBeginCapture_ptsz;
-    begin_v2(stream: CUstream, mode: CUstreamCaptureMode) begin => cuStreamBeginCapture_v2;
-    begin_v2_ptsz(stream: CUstream, mode: CUstreamCaptureMode) begin => cuStreamBeginCapture_v2_ptsz;
+around! {
+    begin_v1(stream: CUstream) -> CUresult
+        = cuStreamBeginCapture, |call| begin(stream, false, call);
+    begin_v1_ptsz(stream: CUstream) -> CUresult
+        = cuStreamBeginCapture_ptsz, |call| begin(stream, true, call);
+    begin_v2(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult
+        = cuStreamBeginCapture_v2, |call| begin(stream, false, call);
+    begin_v2_ptsz(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult
+        = cuStreamBeginCapture_v2_ptsz, |call| begin(stream, true, call);
     begin_to_graph(
         stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode,
         data: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode
-    ) begin => cuStreamBeginCaptureToGraph;
+    ) -> CUresult = cuStreamBeginCaptureToGraph, |call| begin(stream, false, call);
     begin_to_graph_ptsz(
         stream: CUstream, graph: CUgraph, dependencies: *const CUgraphNode,
         data: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode
-    ) begin => cuStreamBeginCaptureToGraph_ptsz;
+    ) -> CUresult = cuStreamBeginCaptureToGraph_ptsz, |call| begin(stream, true, call);
     begin_again(
         stream: CUstream, mode: CUstreamCaptureMode, graph: CUgraph,
         callback: CUgraphRecaptureCallback, data: *mut c_void
-    ) begin => cuStreamBeginRecaptureToGraph;
+    ) -> CUresult = cuStreamBeginRecaptureToGraph, |call| begin(stream, false, call);
     begin_again_ptsz(
         stream: CUstream, mode: CUstreamCaptureMode, graph: CUgraph,
         callback: CUgraphRecaptureCallback, data: *mut c_void
-    ) begin => cuStreamBeginRecaptureToGraph_ptsz;
-    end_capture(stream: CUstream, graph: *mut CUgraph) end => cuStreamEndCapture;
-    end_capture_ptsz(stream: CUstream, graph: *mut CUgraph) end => cuStreamEndCapture_ptsz;
+    ) -> CUresult = cuStreamBeginRecaptureToGraph_ptsz, |call| begin(stream, true, call);
+    end_capture(stream: CUstream, graph: *mut CUgraph) -> CUresult
+        = cuStreamEndCapture, |call| end(call);
+    end_capture_ptsz(stream: CUstream, graph: *mut CUgraph) -> CUresult
+        = cuStreamEndCapture_ptsz, |call| end(call);
 }

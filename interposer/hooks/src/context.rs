@@ -14,82 +14,68 @@ use vgpu_slice::green::Green;
 use vgpu_slice::mapped::EXTERNAL;
 use vgpu_slice::{Slice, charging, context_limits, contexts, current, graphs, green, ipc, pools};
 
-pub(crate) unsafe fn create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe { real::cuCtxCreate(context, flags, device) })
-}
-
-pub(crate) unsafe fn create_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe { real::cuCtxCreate_v2(context, flags, device) })
-}
-
-pub(crate) unsafe fn create_v3(
-    context: *mut CUcontext,
-    affinities: *mut CUexecAffinityParam,
-    count: i32,
-    flags: u32,
-    device: CUdevice,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe {
-        real::cuCtxCreate_v3(context, affinities, count, flags, device)
-    })
-}
-
-pub(crate) unsafe fn create_v4(
-    context: *mut CUcontext,
-    parameters: *mut CUctxCreateParams,
-    flags: u32,
-    device: CUdevice,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    creating(context, device, || unsafe {
-        real::cuCtxCreate_v4(context, parameters, flags, device)
-    })
-}
-
-pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> Outcome {
-    // SAFETY: the program's own arguments.
-    context_limits::set_limit(limit, value as u64, || unsafe { real::cuCtxSetLimit(limit, value) })
-}
-
-/// Creates a green context. It keeps the primary context of its device.
-pub(crate) unsafe fn create_green(
-    context: *mut CUgreenCtx,
-    resources: CUdevResourceDesc,
-    device: CUdevice,
-    flags: u32,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuGreenCtxCreate(context, resources, device, flags) };
-    if context.is_null() || process::is_forked_copy() {
-        return check(call());
-    }
-    contexts::retain_primary(device, call)?;
-    let mut own: CUcontext = std::ptr::null_mut();
-    // SAFETY: the handle that the driver has just written, and a local variable.
-    let result = unsafe { real::cuCtxFromGreenCtx(&raw mut own, *context) };
-    if let (CUDA_SUCCESS, Some(primary)) = (result, primary_context(device)) {
-        // SAFETY: as above.
-        green::created(Green { handle: unsafe { *context } as usize, own, primary, device });
-    }
-    Ok(())
-}
-
-/// Destroys a green context, and with it the primary context if nothing else keeps it.
-pub(crate) unsafe fn destroy_green(context: CUgreenCtx) -> CUresult {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real::cuGreenCtxDestroy(context) };
-    let Some(device) = green::device_of(context) else { return call() };
-    let destroy = || {
-        let result = call();
-        if result == CUDA_SUCCESS {
-            green::destroyed(context);
+around! {
+    create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome
+        = cuCtxCreate, |call| creating(context, device, call);
+    create_v2(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome
+        = cuCtxCreate_v2, |call| creating(context, device, call);
+    create_v3(
+        context: *mut CUcontext, affinities: *mut CUexecAffinityParam, count: i32, flags: u32,
+        device: CUdevice
+    ) -> Outcome = cuCtxCreate_v3, |call| creating(context, device, call);
+    create_v4(
+        context: *mut CUcontext, parameters: *mut CUctxCreateParams, flags: u32, device: CUdevice
+    ) -> Outcome = cuCtxCreate_v4, |call| creating(context, device, call);
+    set_limit(limit: CUlimit, value: usize) -> Outcome
+        = cuCtxSetLimit, |call| context_limits::set_limit(limit, value as u64, call);
+    /// Creates a green context. It keeps the primary context of its device.
+    create_green(
+        context: *mut CUgreenCtx, resources: CUdevResourceDesc, device: CUdevice, flags: u32
+    ) -> Outcome = cuGreenCtxCreate, |call| {
+        if context.is_null() || process::is_forked_copy() {
+            return check(call());
         }
-        result
+        contexts::retain_primary(device, call)?;
+        let mut own: CUcontext = std::ptr::null_mut();
+        // SAFETY: the handle that the driver has just written, and a local variable.
+        let result = unsafe { real::cuCtxFromGreenCtx(&raw mut own, *context) };
+        if let (CUDA_SUCCESS, Some(primary)) = (result, primary_context(device)) {
+            // SAFETY: as above.
+            green::created(Green { handle: unsafe { *context } as usize, own, primary, device });
+        }
+        Ok(())
     };
-    primary(device, destroy)
+    /// Destroys a green context, and with it the primary context if nothing else keeps it.
+    destroy_green(context: CUgreenCtx) -> CUresult = cuGreenCtxDestroy, |call| {
+        let Some(device) = green::device_of(context) else { return call() };
+        primary(device, || {
+            let result = call();
+            if result == CUDA_SUCCESS {
+                green::destroyed(context);
+            }
+            result
+        })
+    };
+    primary_retain(context: *mut CUcontext, device: CUdevice) -> Outcome
+        = cuDevicePrimaryCtxRetain,
+        |call| if context.is_null() { check(call()) } else { contexts::retain_primary(device, call) };
+    destroy(context: CUcontext) -> CUresult = cuCtxDestroy_v2, |call| ending(context, call, |_| true);
+    destroy_v1(context: CUcontext) -> CUresult = cuCtxDestroy, |call| ending(context, call, |_| true);
+    /// Drops one reference that cuCtxAttach has counted. Only the driver knows whether this has ended
+    /// the context: it reports the API version of a context only while the context exists.
+    detach(context: CUcontext) -> CUresult = cuCtxDetach, |call| ending(context, call, |context| {
+        let mut version = 0;
+        // SAFETY: a handle that the driver checks, and a local variable.
+        unsafe { real::cuCtxGetApiVersion(context, &raw mut version) != CUDA_SUCCESS }
+    });
+    primary_release(device: CUdevice) -> CUresult
+        = cuDevicePrimaryCtxRelease_v2, |call| primary(device, call);
+    primary_release_v1(device: CUdevice) -> CUresult
+        = cuDevicePrimaryCtxRelease, |call| primary(device, call);
+    primary_reset(device: CUdevice) -> CUresult
+        = cuDevicePrimaryCtxReset_v2, |call| primary(device, call);
+    primary_reset_v1(device: CUdevice) -> CUresult
+        = cuDevicePrimaryCtxReset, |call| primary(device, call);
 }
 
 /// Creates a context, which becomes current for its thread.
@@ -106,55 +92,19 @@ fn creating(context: *mut CUcontext, device: CUdevice, call: impl FnOnce() -> CU
     outcome
 }
 
-pub(crate) unsafe fn primary_retain(context: *mut CUcontext, device: CUdevice) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-    if context.is_null() {
-        return check(call());
-    }
-    contexts::retain_primary(device, call)
-}
-
-pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
-    // SAFETY: the program's own argument.
-    ending(context, || unsafe { real::cuCtxDestroy_v2(context) })
-}
-
-pub(crate) unsafe fn destroy_v1(context: CUcontext) -> CUresult {
-    // SAFETY: the program's own argument.
-    ending(context, || unsafe { real::cuCtxDestroy(context) })
-}
-
-fn ending(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
+/// Destroys a context, or drops a reference to it; `has_ended` returns whether it exists no more.
+fn ending(
+    context: CUcontext,
+    call: impl FnOnce() -> CUresult,
+    has_ended: impl FnOnce(CUcontext) -> bool,
+) -> CUresult {
     if process::is_forked_copy() {
         return call();
     }
     let ending = notices::context_ending(context as usize);
     let before = Epoch::now();
     let result = call();
-    if result == CUDA_SUCCESS && !context.is_null() {
-        ended(context, before, &ending);
-    }
-    result
-}
-
-/// Drops one reference that cuCtxAttach has counted. Only the driver knows whether this has ended
-/// the context: it reports the API version of a context only while the context exists.
-pub(crate) unsafe fn detach(context: CUcontext) -> CUresult {
-    if process::is_forked_copy() {
-        // SAFETY: the program's own argument.
-        return unsafe { real::cuCtxDetach(context) };
-    }
-    let ending = notices::context_ending(context as usize);
-    let before = Epoch::now();
-    // SAFETY: the program's own argument.
-    let result = unsafe { real::cuCtxDetach(context) };
-    let mut version = 0;
-    if result == CUDA_SUCCESS
-        && !context.is_null()
-        // SAFETY: a handle that the driver checks, and a local variable.
-        && unsafe { real::cuCtxGetApiVersion(context, &raw mut version) } != CUDA_SUCCESS
-    {
+    if result == CUDA_SUCCESS && !context.is_null() && has_ended(context) {
         ended(context, before, &ending);
     }
     result
@@ -177,26 +127,6 @@ fn ended(context: CUcontext, before: Epoch, ending: &Ending) {
             contexts::ended(limited, context);
         }
     });
-}
-
-pub(crate) unsafe fn primary_release(device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    primary(device, || unsafe { real::cuDevicePrimaryCtxRelease_v2(device) })
-}
-
-pub(crate) unsafe fn primary_release_v1(device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    primary(device, || unsafe { real::cuDevicePrimaryCtxRelease(device) })
-}
-
-pub(crate) unsafe fn primary_reset(device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    primary(device, || unsafe { real::cuDevicePrimaryCtxReset_v2(device) })
-}
-
-pub(crate) unsafe fn primary_reset_v1(device: CUdevice) -> CUresult {
-    // SAFETY: the program's own argument.
-    primary(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
 /// Releases or resets a primary context. A release ends the context only with the last reference;

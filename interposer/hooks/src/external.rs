@@ -12,53 +12,41 @@ use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::green;
 use vgpu_slice::mapped::EXTERNAL;
 
-pub(crate) unsafe fn import(
-    memory: *mut CUexternalMemory,
-    description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuImportExternalMemory(memory, description) };
-    // SAFETY: as above.
-    match (unsafe { description.as_ref() }, context::current()) {
-        (Some(described), Some((device, context))) if !memory.is_null() => {
-            let owner = green::owner_in(context);
-            // SAFETY: read only after the driver has written it.
-            EXTERNAL.create(device, owner, described.size, call, || unsafe { *memory } as u64)
+around! {
+    import(
+        memory: *mut CUexternalMemory, description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC
+    ) -> Outcome = cuImportExternalMemory, |call| {
+        // SAFETY: the program's own argument.
+        match (unsafe { description.as_ref() }, context::current()) {
+            (Some(described), Some((device, context))) if !memory.is_null() => {
+                let owner = green::owner_in(context);
+                // SAFETY: read only after the driver has written it.
+                EXTERNAL.create(device, owner, described.size, call, || unsafe { *memory } as u64)
+            }
+            _ => check(call()),
         }
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn buffer(
-    pointer: *mut CUdeviceptr,
-    memory: CUexternalMemory,
-    description: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuExternalMemoryGetMappedBuffer(pointer, memory, description) };
-    // SAFETY: called only after the driver has written it.
-    let address = || unsafe { *pointer };
-    // SAFETY: as above.
-    EXTERNAL.map(memory as u64, 1, call, address, || unsafe { real::cuMemFree_v2(*pointer) })
-}
-
-pub(crate) unsafe fn mipmapped_array(
-    array: *mut CUmipmappedArray,
-    memory: CUexternalMemory,
-    description: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call =
-        || unsafe { real::cuExternalMemoryGetMappedMipmappedArray(array, memory, description) };
-    // SAFETY: called only after the driver has written it.
-    let key = || unsafe { key_of(*array) };
-    // SAFETY: as above.
-    EXTERNAL.map(memory as u64, 1, call, key, || unsafe { real::cuMipmappedArrayDestroy(*array) })
-}
-
-pub(crate) unsafe fn destroy(memory: CUexternalMemory) -> Outcome {
-    // SAFETY: the program's own argument.
-    EXTERNAL.release(memory as u64, || unsafe { real::cuDestroyExternalMemory(memory) })
+    };
+    buffer(
+        pointer: *mut CUdeviceptr, memory: CUexternalMemory,
+        description: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC
+    ) -> Outcome = cuExternalMemoryGetMappedBuffer, |call| {
+        // SAFETY: called only after the driver has written it.
+        let address = || unsafe { *pointer };
+        // SAFETY: as above.
+        EXTERNAL.map(memory as u64, 1, call, address, || unsafe { real::cuMemFree_v2(*pointer) })
+    };
+    mipmapped_array(
+        array: *mut CUmipmappedArray, memory: CUexternalMemory,
+        description: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC
+    ) -> Outcome = cuExternalMemoryGetMappedMipmappedArray, |call| {
+        // SAFETY: called only after the driver has written it.
+        let key = || unsafe { key_of(*array) };
+        // SAFETY: as above.
+        let undo = || unsafe { real::cuMipmappedArrayDestroy(*array) };
+        EXTERNAL.map(memory as u64, 1, call, key, undo)
+    };
+    destroy(memory: CUexternalMemory) -> Outcome
+        = cuDestroyExternalMemory, |call| EXTERNAL.release(memory as u64, call);
 }
 
 /// Whether a pointer is a buffer that is mapped from external memory.

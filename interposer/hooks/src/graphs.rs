@@ -14,37 +14,30 @@ use vgpu_slice::graphs;
 
 use crate::form::Form;
 
-pub(crate) unsafe fn instantiate_v1(
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    node: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    instantiate(exec, graph, || unsafe { real::cuGraphInstantiate(exec, graph, node, log, size) })
-}
-
-pub(crate) unsafe fn instantiate_v2(
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    node: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuGraphInstantiate_v2(exec, graph, node, log, size) };
-    instantiate(exec, graph, call)
-}
-
-pub(crate) unsafe fn instantiate_with_flags(
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    flags: u64,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuGraphInstantiateWithFlags(exec, graph, flags) };
-    instantiate(exec, graph, call)
+around! {
+    instantiate_v1(
+        exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, size: usize
+    ) -> Outcome = cuGraphInstantiate, |call| instantiate(exec, graph, call);
+    instantiate_v2(
+        exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, size: usize
+    ) -> Outcome = cuGraphInstantiate_v2, |call| instantiate(exec, graph, call);
+    instantiate_with_flags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64) -> Outcome
+        = cuGraphInstantiateWithFlags, |call| instantiate(exec, graph, call);
+    instantiate_with_params(
+        exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS
+    ) -> Outcome = cuGraphInstantiateWithParams,
+        |call| instantiate_and_upload(exec, graph, parameters, Form::Plain, call);
+    instantiate_with_params_ptsz(
+        exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS
+    ) -> Outcome = cuGraphInstantiateWithParams_ptsz,
+        |call| instantiate_and_upload(exec, graph, parameters, Form::PerThread, call);
+    destroy(exec: CUgraphExec) -> CUresult
+        = cuGraphExecDestroy, |call| graphs::destroy(exec as u64, call);
+    trim(device: CUdevice) -> CUresult = cuDeviceGraphMemTrim, |call| graphs::trim(device, call);
+    upload(exec: CUgraphExec, stream: CUstream) -> Outcome
+        = cuGraphUpload, |call| upload_in(exec, stream, Form::Plain, call);
+    upload_ptsz(exec: CUgraphExec, stream: CUstream) -> Outcome
+        = cuGraphUpload_ptsz, |call| upload_in(exec, stream, Form::PerThread, call);
 }
 
 fn instantiate(exec: *mut CUgraphExec, graph: CUgraph, call: impl FnOnce() -> CUresult) -> Outcome {
@@ -60,26 +53,6 @@ fn remember(exec: CUgraphExec, needs: &graphs::Needs) -> Outcome {
         unsafe { real::cuGraphExecDestroy(exec) };
         CUDA_ERROR_OUT_OF_MEMORY
     })
-}
-
-pub(crate) unsafe fn instantiate_with_params(
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuGraphInstantiateWithParams(exec, graph, parameters) };
-    instantiate_and_upload(exec, graph, parameters, Form::Plain, call)
-}
-
-pub(crate) unsafe fn instantiate_with_params_ptsz(
-    exec: *mut CUgraphExec,
-    graph: CUgraph,
-    parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuGraphInstantiateWithParams_ptsz(exec, graph, parameters) };
-    instantiate_and_upload(exec, graph, parameters, Form::PerThread, call)
 }
 
 fn instantiate_and_upload(
@@ -102,26 +75,6 @@ fn instantiate_and_upload(
     outcome?;
     // SAFETY: the driver has just written it.
     remember(unsafe { *exec }, &needs)
-}
-
-pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
-    // SAFETY: the program's own argument.
-    graphs::destroy(exec as u64, || unsafe { real::cuGraphExecDestroy(exec) })
-}
-
-pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
-    // SAFETY: no pointer.
-    graphs::trim(device, || unsafe { real::cuDeviceGraphMemTrim(device) })
-}
-
-pub(crate) unsafe fn upload(exec: CUgraphExec, stream: CUstream) -> Outcome {
-    // SAFETY: the program's own arguments.
-    upload_in(exec, stream, Form::Plain, || unsafe { real::cuGraphUpload(exec, stream) })
-}
-
-pub(crate) unsafe fn upload_ptsz(exec: CUgraphExec, stream: CUstream) -> Outcome {
-    // SAFETY: the program's own arguments.
-    upload_in(exec, stream, Form::PerThread, || unsafe { real::cuGraphUpload_ptsz(exec, stream) })
 }
 
 fn upload_in(

@@ -4,47 +4,17 @@
 //! is called with the program's own pointers, so the result for NULL is the driver's.
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
-use vgpu_driver::real;
 use vgpu_slice::{Slice, cards, charging, current};
 
-pub(crate) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuMemGetInfo_v2(free, total) };
-    if result == CUDA_SUCCESS {
-        // SAFETY: the driver accepted the pointers.
-        unsafe { lower_current(free, total) };
-    }
-    result
-}
-
-pub(crate) unsafe fn mem_get_info_v1(free: *mut u32, total: *mut u32) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuMemGetInfo(free, total) };
-    if result == CUDA_SUCCESS {
-        // SAFETY: the driver accepted the pointers.
-        unsafe { lower_current(free, total) };
-    }
-    result
-}
-
-pub(crate) unsafe fn device_total_mem(bytes: *mut usize, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuDeviceTotalMem_v2(bytes, device) };
-    if result == CUDA_SUCCESS {
-        // SAFETY: the driver accepted the pointer.
-        unsafe { lower_total(bytes, device) };
-    }
-    result
-}
-
-pub(crate) unsafe fn device_total_mem_v1(bytes: *mut u32, device: CUdevice) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuDeviceTotalMem(bytes, device) };
-    if result == CUDA_SUCCESS {
-        // SAFETY: the driver accepted the pointer.
-        unsafe { lower_total(bytes, device) };
-    }
-    result
+around! {
+    mem_get_info(free: *mut usize, total: *mut usize) -> CUresult
+        = cuMemGetInfo_v2, |call| lower_current(call(), free, total);
+    mem_get_info_v1(free: *mut u32, total: *mut u32) -> CUresult
+        = cuMemGetInfo, |call| lower_current(call(), free, total);
+    device_total_mem(bytes: *mut usize, device: CUdevice) -> CUresult
+        = cuDeviceTotalMem_v2, |call| lower_total(call(), bytes, device);
+    device_total_mem_v1(bytes: *mut u32, device: CUdevice) -> CUresult
+        = cuDeviceTotalMem, |call| lower_total(call(), bytes, device);
 }
 
 /// A size in one of the two ABIs. The old one has 32 bits; a larger size is capped, as the driver
@@ -65,26 +35,30 @@ impl Size for u32 {
     }
 }
 
-unsafe fn lower<T: Size>(value: *mut T, bytes: u64) {
+fn lower<T: Size>(value: *mut T, bytes: u64) {
     if !value.is_null() {
         // SAFETY: not null, and the driver has just written it.
         unsafe { *value = (*value).min_with(bytes) };
     }
 }
 
-unsafe fn lower_current<T: Size>(free: *mut T, total: *mut T) {
-    let Slice::Limited(limited) = current() else { return };
-    let Some(card) = charging::current_card(limited) else { return };
-    // SAFETY: as the caller's.
-    unsafe {
+/// Lowers what the driver has written, if its `result` is a success.
+fn lower_current<T: Size>(result: CUresult, free: *mut T, total: *mut T) -> CUresult {
+    if let (CUDA_SUCCESS, Slice::Limited(limited)) = (result, current())
+        && let Some(card) = charging::current_card(limited)
+    {
         lower(free, limited.left(card));
         lower(total, limited.limit(card));
     }
+    result
 }
 
-unsafe fn lower_total<T: Size>(bytes: *mut T, device: CUdevice) {
-    let Slice::Limited(limited) = current() else { return };
-    let Some(card) = cards::of_device(limited, device) else { return };
-    // SAFETY: as the caller's.
-    unsafe { lower(bytes, limited.limit(card)) };
+/// As [`lower_current`].
+fn lower_total<T: Size>(result: CUresult, bytes: *mut T, device: CUdevice) -> CUresult {
+    if let (CUDA_SUCCESS, Slice::Limited(limited)) = (result, current())
+        && let Some(card) = cards::of_device(limited, device)
+    {
+        lower(bytes, limited.limit(card));
+    }
+    result
 }

@@ -5,10 +5,10 @@ use driver_sys::cuda::{CUDA_LAUNCH_PARAMS, CUDA_SUCCESS, CUlaunchConfig, CUresul
 use vgpu_compute::admission::{self, Next};
 use vgpu_compute::launch::{Launch, stream_name};
 use vgpu_compute::notices;
+use vgpu_driver::callers;
 use vgpu_driver::guard::guard;
 use vgpu_driver::real::Outcome;
 use vgpu_driver::symbols::Symbol;
-use vgpu_driver::{callers, real};
 
 use crate::form::Form;
 use crate::graphs;
@@ -150,14 +150,13 @@ pub(crate) fn context_changed(result: CUresult) {
     }
 }
 
-pub(crate) unsafe fn stream_destroy(stream: CUstream) -> CUresult {
-    notices::stream_ending(stream as usize);
-    // SAFETY: the program's own argument.
-    unsafe { real::cuStreamDestroy_v2(stream) }
-}
-
-pub(crate) unsafe fn stream_destroy_v1(stream: CUstream) -> CUresult {
-    notices::stream_ending(stream as usize);
-    // SAFETY: the program's own argument.
-    unsafe { real::cuStreamDestroy(stream) }
+around! {
+    stream_destroy(stream: CUstream) -> CUresult = cuStreamDestroy_v2, |call| {
+        notices::stream_ending(stream as usize);
+        call()
+    };
+    stream_destroy_v1(stream: CUstream) -> CUresult = cuStreamDestroy, |call| {
+        notices::stream_ending(stream as usize);
+        call()
+    };
 }

@@ -22,7 +22,8 @@
 //! 3. The body, a short function per symbol: [`init`], [`memory`], [`arrays`], [`virtual_memory`],
 //!    [`bindings`], [`external`], [`ipc`], [`stream_ordered`], [`graphs`], [`context`], [`functions`], [`info`], [`synchronize`],
 //!    [`capture`], [`nvml`]. [`form`] has the two forms of calls that name a stream. A body reads the
-//!    program's arguments and calls an operation of `vgpu_slice` or `vgpu_compute`.
+//!    program's arguments and calls an operation of `vgpu_slice` or `vgpu_compute`. Most bodies are
+//!    rows of `around`.
 //! 4. The operation calls the driver through [`vgpu_driver::real`].
 //!
 //! The rule for every body: call the driver with the program's own arguments, and change only what
@@ -31,6 +32,20 @@
 // A panic here would be a panic in the user's program.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::doc_markdown)] // most names in comments are CUDA's
+
+/// Bodies that do something around one call of the driver: `$call` makes it with the program's own
+/// arguments.
+macro_rules! around {
+    ($($(#[$meta:meta])* $body:ident($($argument:ident: $kind:ty),*) -> $result:ty
+       = $driver:ident, |$call:ident| $around:expr;)*) => {$(
+        $(#[$meta])*
+        pub(crate) unsafe fn $body($($argument: $kind),*) -> $result {
+            // SAFETY: the program's own arguments.
+            let $call = || unsafe { vgpu_driver::real::$driver($($argument),*) };
+            $around
+        }
+    )*};
+}
 
 mod arrays;
 mod bindings;

@@ -11,25 +11,9 @@ use vgpu_driver::real::{self, Outcome, check};
 use vgpu_driver::{context, location, process};
 use vgpu_slice::allocations::LINEAR;
 use vgpu_slice::table::Full;
-use vgpu_slice::{Limited, Slice, charging, current, pools};
+use vgpu_slice::{Limited, Slice, charging, current, limited, pools};
 
 use crate::form::Form;
-
-pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemAllocAsync(pointer, bytes, stream) };
-    allocate(Allocate { form: Form::Plain, pointer, bytes, stream }, None, call)
-}
-
-pub(crate) unsafe fn alloc_ptsz(
-    pointer: *mut CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemAllocAsync_ptsz(pointer, bytes, stream) };
-    allocate(Allocate { form: Form::PerThread, pointer, bytes, stream }, None, call)
-}
 
 pub(crate) unsafe fn alloc_from_pool(
     pointer: *mut CUdeviceptr,
@@ -51,26 +35,37 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
     allocate(request, Some(pool), || pools::Request::allocate(&request, pool))
 }
 
-pub(crate) unsafe fn free(pointer: CUdeviceptr, stream: CUstream) -> Outcome {
-    // SAFETY: the program's own arguments.
-    release(Form::Plain, pointer, stream, || unsafe { real::cuMemFreeAsync(pointer, stream) })
-}
-
-pub(crate) unsafe fn free_ptsz(pointer: CUdeviceptr, stream: CUstream) -> Outcome {
-    // SAFETY: the program's own arguments.
-    release(Form::PerThread, pointer, stream, || unsafe {
-        real::cuMemFreeAsync_ptsz(pointer, stream)
-    })
+around! {
+    alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Outcome = cuMemAllocAsync,
+        |call| allocate(Allocate { form: Form::Plain, pointer, bytes, stream }, None, call);
+    alloc_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> Outcome
+        = cuMemAllocAsync_ptsz,
+        |call| allocate(Allocate { form: Form::PerThread, pointer, bytes, stream }, None, call);
+    free(pointer: CUdeviceptr, stream: CUstream) -> Outcome
+        = cuMemFreeAsync, |call| release(Form::Plain, pointer, stream, call);
+    free_ptsz(pointer: CUdeviceptr, stream: CUstream) -> Outcome
+        = cuMemFreeAsync_ptsz, |call| release(Form::PerThread, pointer, stream, call);
+    pool_destroy(pool: CUmemoryPool) -> Outcome
+        = cuMemPoolDestroy, |call| match (limited(), pools::known_as(pool)) {
+            (Some(limited), Some(known)) => known.destroy(limited, call),
+            _ => check(call()),
+        };
+    pool_trim(pool: CUmemoryPool, keep: usize) -> CUresult = cuMemPoolTrimTo, |call| {
+        let result = call();
+        if let (Some(limited), Some(known)) = (limited(), pools::known_as(pool)) {
+            known.refresh(limited, pools::Busy::Wait);
+        }
+        result
+    };
 }
 
 pub(crate) unsafe fn pool_create(pool: *mut CUmemoryPool, props: *const CUmemPoolProps) -> Outcome {
     // SAFETY: the program's own arguments.
     let call = || check(unsafe { real::cuMemPoolCreate(pool, props) });
-    let Slice::Limited(_) = current() else { return call() };
     // SAFETY: the program's own argument.
     let device = unsafe { props.as_ref() }
         .and_then(|props| location::device_of(&props.location, props.allocType));
-    let Some(device) = device.filter(|_| !process::is_forked_copy()) else { return call() };
+    let (Some(device), Some(_)) = (device, limited()) else { return call() };
     // SAFETY: the driver has just written it.
     let created = pools::create(|| call().map(|()| (unsafe { *pool }, device)))?;
     created.map(|_| ()).map_err(|Full| {
@@ -78,26 +73,6 @@ pub(crate) unsafe fn pool_create(pool: *mut CUmemoryPool, props: *const CUmemPoo
         unsafe { real::cuMemPoolDestroy(*pool) };
         CUDA_ERROR_OUT_OF_MEMORY
     })
-}
-
-pub(crate) unsafe fn pool_destroy(pool: CUmemoryPool) -> Outcome {
-    // SAFETY: the program's own argument.
-    let call = || unsafe { real::cuMemPoolDestroy(pool) };
-    match (current(), process::is_forked_copy(), pools::known_as(pool)) {
-        (Slice::Limited(limited), false, Some(known)) => known.destroy(limited, call),
-        _ => check(call()),
-    }
-}
-
-pub(crate) unsafe fn pool_trim(pool: CUmemoryPool, keep: usize) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuMemPoolTrimTo(pool, keep) };
-    if let (Slice::Limited(limited), false, Some(known)) =
-        (current(), process::is_forked_copy(), pools::known_as(pool))
-    {
-        known.refresh(limited, pools::Busy::Wait);
-    }
-    result
 }
 
 /// The arguments of an allocation.
@@ -194,10 +169,7 @@ fn release(
     stream: CUstream,
     call: impl FnOnce() -> CUresult,
 ) -> Outcome {
-    if matches!(current(), Slice::Limited(_))
-        && !process::is_forked_copy()
-        && form.is_capturing(stream)
-    {
+    if limited().is_some() && form.is_capturing(stream) {
         return check(call());
     }
     charging::free(&LINEAR, pointer, call)

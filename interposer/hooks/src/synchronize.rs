@@ -10,15 +10,14 @@
 
 use driver_sys::cuda::{CUDA_SUCCESS, CUresult};
 use vgpu_driver::guard::guard;
-use vgpu_driver::process;
+use vgpu_slice::limited;
 use vgpu_slice::pools::{self, Busy};
-use vgpu_slice::{Slice, current};
 
 /// The program has waited for work.
 #[inline]
 pub(crate) fn waited(result: CUresult) {
     if result == CUDA_SUCCESS && pools::any_charged() {
-        refresh();
+        refresh(true);
     }
 }
 
@@ -26,24 +25,12 @@ pub(crate) fn waited(result: CUresult) {
 #[inline]
 pub(crate) fn queried(result: CUresult) {
     if result == CUDA_SUCCESS && pools::any_charged() {
-        refresh_idle();
+        refresh(false);
     }
 }
 
 #[cold]
-extern "C" fn refresh() {
-    guard(|| {
-        if let (Slice::Limited(limited), false) = (current(), process::is_forked_copy()) {
-            pools::refresh(limited, Busy::Wait);
-        }
-    });
-}
-
-#[cold]
-extern "C" fn refresh_idle() {
-    guard(|| {
-        if let (Slice::Limited(limited), false) = (current(), process::is_forked_copy()) {
-            pools::refresh(limited, Busy::Skip);
-        }
-    });
+extern "C" fn refresh(waits: bool) {
+    let busy = if waits { Busy::Wait } else { Busy::Skip };
+    guard(|| limited().map(|limited| pools::refresh(limited, busy)));
 }

@@ -16,65 +16,39 @@ use vgpu_slice::mapped::{self, PHYSICAL};
 
 use crate::bindings;
 
-pub(crate) unsafe fn create(
-    handle: *mut CUmemGenericAllocationHandle,
-    size: usize,
-    properties: *const CUmemAllocationProp,
-    flags: u64,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemCreate(handle, size, properties, flags) };
-    // SAFETY: as above.
-    let device = unsafe { properties.as_ref() }.and_then(device_of);
-    match device {
-        Some(device) if !handle.is_null() => {
-            // SAFETY: read only after the driver has written it.
-            PHYSICAL.create(device, Owner::NONE, size as u64, call, || unsafe { *handle })
+around! {
+    create(
+        handle: *mut CUmemGenericAllocationHandle, size: usize,
+        properties: *const CUmemAllocationProp, flags: u64
+    ) -> Outcome = cuMemCreate, |call| {
+        // SAFETY: the program's own argument.
+        match unsafe { properties.as_ref() }.and_then(device_of) {
+            Some(device) if !handle.is_null() => {
+                // SAFETY: read only after the driver has written it.
+                PHYSICAL.create(device, Owner::NONE, size as u64, call, || unsafe { *handle })
+            }
+            _ => check(call()),
         }
-        _ => check(call()),
-    }
+    };
+    release(handle: CUmemGenericAllocationHandle) -> Outcome = cuMemRelease,
+        |call| PHYSICAL.release(handle, call).inspect(|()| bindings::memory_ended());
+    retain(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void) -> Outcome
+        // SAFETY: read only after the driver has written it.
+        = cuMemRetainAllocationHandle, |call| PHYSICAL.retain(call, || unsafe { *handle });
+    map(
+        address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+        flags: u64
+    ) -> Outcome = cuMemMap, |call| {
+        // SAFETY: what `call` has just mapped.
+        let undo = || unsafe { real::cuMemUnmap(address, size) };
+        PHYSICAL.map(handle, size as u64, call, || address, undo)
+    };
+    unmap(address: CUdeviceptr, size: usize) -> Outcome = cuMemUnmap,
+        |call| PHYSICAL.unmap(address, size as u64, call).inspect(|()| bindings::memory_ended());
 }
 
 fn device_of(properties: &CUmemAllocationProp) -> Option<CUdevice> {
     location::device_of(&properties.location, properties.r#type)
-}
-
-pub(crate) unsafe fn release(handle: CUmemGenericAllocationHandle) -> Outcome {
-    // SAFETY: the program's own argument.
-    PHYSICAL.release(handle, || unsafe { real::cuMemRelease(handle) })?;
-    bindings::memory_ended();
-    Ok(())
-}
-
-pub(crate) unsafe fn retain(
-    handle: *mut CUmemGenericAllocationHandle,
-    address: *mut c_void,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemRetainAllocationHandle(handle, address) };
-    // SAFETY: read only after the driver has written it.
-    PHYSICAL.retain(call, || unsafe { *handle })
-}
-
-pub(crate) unsafe fn map(
-    address: CUdeviceptr,
-    size: usize,
-    offset: usize,
-    handle: CUmemGenericAllocationHandle,
-    flags: u64,
-) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let call = || unsafe { real::cuMemMap(address, size, offset, handle, flags) };
-    // SAFETY: what `call` has just mapped.
-    let undo = || unsafe { real::cuMemUnmap(address, size) };
-    PHYSICAL.map(handle, size as u64, call, || address, undo)
-}
-
-pub(crate) unsafe fn unmap(address: CUdeviceptr, size: usize) -> Outcome {
-    // SAFETY: the program's own arguments.
-    PHYSICAL.unmap(address, size as u64, || unsafe { real::cuMemUnmap(address, size) })?;
-    bindings::memory_ended();
-    Ok(())
 }
 
 pub(crate) unsafe fn export(

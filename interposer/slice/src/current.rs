@@ -36,7 +36,7 @@ pub fn current() -> &'static Slice {
 }
 
 /// The limits in which the calls of this process count; `None` if only the driver is concerned.
-pub(crate) fn limited() -> Option<&'static Limited> {
+pub fn limited() -> Option<&'static Limited> {
     match current() {
         Slice::Limited(limited) if !process::is_forked_copy() => Some(limited),
         _ => None,

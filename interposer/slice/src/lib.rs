@@ -44,6 +44,6 @@ mod settings;
 mod shared;
 pub mod table;
 
-pub use current::{Slice, current};
+pub use current::{Slice, current, limited};
 pub use limited::{Card, Limited};
 pub use seat::Seat;

@@ -11,52 +11,33 @@ use driver_sys::cuda::{
     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUDA_SUCCESS, CUdriverProcAddressQueryResult,
     CUresult, cuuint64_t,
 };
-use vgpu_driver::real;
 
 use super::wrapper_of;
 use crate::boundary::{HOOKS, Hook};
 
-pub(crate) unsafe fn get_proc_address_v1(
-    name: *const c_char,
-    found: *mut *mut c_void,
-    version: i32,
-    flags: cuuint64_t,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuGetProcAddress(name, found, version, flags) };
-    // SAFETY: as above; the driver accepted them.
-    unsafe { replace(result, name, found, version, flags) };
-    result
+around! {
+    get_proc_address_v1(
+        name: *const c_char, found: *mut *mut c_void, version: i32, flags: cuuint64_t
+    ) -> CUresult = cuGetProcAddress, |call| replaced(call(), (name, version, flags), found);
+    get_proc_address(
+        name: *const c_char, found: *mut *mut c_void, version: i32, flags: cuuint64_t,
+        status: *mut CUdriverProcAddressQueryResult
+    ) -> CUresult = cuGetProcAddress_v2, |call| replaced(call(), (name, version, flags), found);
 }
 
-pub(crate) unsafe fn get_proc_address(
-    name: *const c_char,
-    found: *mut *mut c_void,
-    version: i32,
-    flags: cuuint64_t,
-    status: *mut CUdriverProcAddressQueryResult,
-) -> CUresult {
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::cuGetProcAddress_v2(name, found, version, flags, status) };
-    // SAFETY: as above; the driver accepted them.
-    unsafe { replace(result, name, found, version, flags) };
-    result
-}
-
-unsafe fn replace(
+/// Replaces the address that the driver has found, if its `result` is a success.
+fn replaced(
     result: CUresult,
-    name: *const c_char,
+    (name, version, flags): (*const c_char, i32, cuuint64_t),
     found: *mut *mut c_void,
-    version: i32,
-    flags: cuuint64_t,
-) {
+) -> CUresult {
     if result != CUDA_SUCCESS || found.is_null() || name.is_null() {
-        return;
+        return result;
     }
     // SAFETY: the driver has just written here.
     let address = unsafe { *found } as usize;
     if address == 0 {
-        return;
+        return result;
     }
     let wrapper = wrapper_of(address).or_else(|| {
         // SAFETY: the driver has just read it as a C string.
@@ -67,6 +48,7 @@ unsafe fn replace(
         // SAFETY: as above.
         unsafe { *found = wrapper as *mut c_void };
     }
+    result
 }
 
 /// The wrapper for the form of `name` that the header assigns to this version, if it is hooked.
