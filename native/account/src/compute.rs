@@ -118,12 +118,6 @@ impl Account {
         let departed = &self.layout().header.departed_compute;
         Debt(departed.debt[card].load(Ordering::SeqCst)).max(of_dead.unwrap_or_default())
     }
-
-    /// The engine time on a card of processes whose slots are free again, in nanoseconds.
-    pub fn departed_used_ns(&self, card: usize) -> u64 {
-        let departed = &self.layout().header.departed_compute;
-        departed.used_ns.get(card).map_or(0, |sum| sum.load(Ordering::SeqCst))
-    }
 }
 
 #[cfg(test)]

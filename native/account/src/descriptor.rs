@@ -11,7 +11,7 @@
 
 use crate::file::{Descriptor, FileId};
 use crate::layout::PATH;
-use crate::slot_lock::lock_call;
+use hami_limits::file::{lock_call, random};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::RawFd;
@@ -30,16 +30,13 @@ pub struct Mark {
 
 /// A new number for memory with descriptors.
 pub fn new_key() -> Option<u64> {
-    let mut bytes = [0_u8; 8];
-    // SAFETY: a local variable and its size.
-    let read = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    (read == 8).then(|| u64::from_ne_bytes(bytes) >> 2 | LEAST)
+    random().ok().map(|bytes| u64::from_ne_bytes(bytes) >> 2 | LEAST)
 }
 
 /// Marks a descriptor. Returns `None` if nobody would see that it is closed: the file cannot have locks,
 /// or cannot be opened by its path.
 pub fn mark(descriptor: RawFd, key: u64) -> Option<Mark> {
-    lock_call(descriptor, libc::F_OFD_SETLK, libc::F_RDLCK, key).ok()?;
+    lock_call(descriptor, libc::F_OFD_SETLK, libc::F_RDLCK, (key, 1)).ok()?;
     let path = fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
     let id = FileId::of_path(&path).ok()?;
     if FileId::of_descriptor(descriptor).ok()? != id {
@@ -91,7 +88,7 @@ impl Open {
     /// Whether a descriptor with this number may be open. `file` is of its [`Mark`].
     pub fn has(&self, key: u64, file: u64) -> bool {
         let unlocked = libc::F_UNLCK as libc::c_short;
-        let found = lock_call(self.file.fd, libc::F_OFD_GETLK, libc::F_WRLCK, key);
+        let found = lock_call(self.file.fd, libc::F_OFD_GETLK, libc::F_WRLCK, (key, 1));
         let is_free = found.is_ok_and(|lock| lock.l_type == unlocked);
         !is_free || self.id.word() != file || !self.file.is_ours()
     }

@@ -21,8 +21,8 @@ pub struct ProcessIdentity {
 impl ProcessIdentity {
     /// The calling process.
     pub fn own() -> Self {
-        let start_time = state("self").map_or(0, |(_, start_time)| start_time);
-        Self { pid: std::process::id(), start_time, pid_namespace: own_namespace() }
+        let (pid, start_time) = (std::process::id(), own_start_time().unwrap_or(0));
+        Self { pid, start_time, pid_namespace: own_namespace() }
     }
 
     /// The process that a slot's record names.
@@ -44,13 +44,6 @@ impl ProcessIdentity {
         let sent = unsafe { libc::kill(pid, 0) };
         sent != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
-
-    /// Whether it runs and is no zombie. The caller must be in the same PID namespace.
-    pub fn is_running(&self) -> bool {
-        state(&self.pid.to_string()).is_some_and(|(state, start_time)| {
-            start_time == self.start_time && !matches!(state, 'Z' | 'X')
-        })
-    }
 }
 
 /// The PID namespace of the calling process; 0 = unknown.
@@ -58,15 +51,11 @@ pub(crate) fn own_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
-/// State and start time of a process, from `/proc/<pid>/stat`.
-fn state(pid: &str) -> Option<(char, u64)> {
-    let stat = read_proc(&format!("/proc/{pid}/stat"));
+fn own_start_time() -> Option<u64> {
+    let stat = read_proc("/proc/self/stat");
     // The name in parentheses may hold anything, also parentheses and blanks.
     let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let start_time = fields.nth(18)?.parse().ok()?;
-    Some((state, start_time))
+    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -74,12 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_process_with_the_same_start_time_is_running() {
+    fn a_process_knows_itself() {
         let own = ProcessIdentity::own();
+        assert_eq!(own.pid, std::process::id());
         assert!(own.start_time > 0 && own.pid_namespace > 0);
-        assert!(own.is_running());
-        assert!(!ProcessIdentity { start_time: own.start_time + 1, ..own }.is_running());
-        assert!(!ProcessIdentity { pid: u32::MAX, ..own }.is_running());
     }
 
     #[test]

@@ -26,9 +26,9 @@ use crate::file::AccountFile;
 use crate::fork::{NoFork, generation};
 use crate::layout::SLOTS;
 use hami_limits::failed;
+use hami_limits::file::{lock_call, random};
 use std::fs::File;
 use std::io;
-use std::mem::zeroed;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -95,7 +95,7 @@ impl ByteLock {
             }
             let kept = kept?;
             hide_from_children(kept.map)?;
-            match lock_call(file.fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte as u64) {
+            match lock_call(file.fd, libc::F_OFD_SETLK, libc::F_WRLCK, (byte as u64, 1)) {
                 Ok(_) if file.is_ours() => return Ok(Some(kept)),
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                     return Ok(None);
@@ -145,18 +145,16 @@ impl<'a> Probe<'a> {
 pub(crate) fn keeps_locks(directory: &Path) -> io::Result<bool> {
     // A child would keep the lock with its copy of the descriptor.
     let _no_fork = NoFork::begin()?;
-    let mut random = [0; 8];
-    // SAFETY: a local variable and its size.
-    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-    let path = directory.join(format!(".hami-lock-{:016x}", u64::from_ne_bytes(random)));
+    let random = u64::from_ne_bytes(random().unwrap_or_default());
+    let path = directory.join(format!(".hami-lock-{random:016x}"));
     let create = || File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
     let (locked, observer) = (create()?, File::open(&path));
     std::fs::remove_file(&path)?;
     let observer = observer?;
-    lock_call(locked.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0)?;
+    lock_call(locked.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, (0, 1))?;
     let map = map_anywhere(locked.as_raw_fd())?;
     drop(locked);
-    let found = lock_call(observer.as_raw_fd(), libc::F_OFD_GETLK, libc::F_WRLCK, 0);
+    let found = lock_call(observer.as_raw_fd(), libc::F_OFD_GETLK, libc::F_WRLCK, (0, 1));
     // SAFETY: mapped above, and nothing refers to it.
     unsafe { libc::munmap(map.as_ptr(), MAP_SIZE) };
     Ok(found?.l_type != libc::F_UNLCK as libc::c_short)
@@ -174,30 +172,10 @@ pub(crate) fn not_kept() -> io::Error {
 pub(crate) fn is_held(fd: RawFd, slot: usize) -> bool {
     let unlocked = libc::F_UNLCK as libc::c_short;
     let is_free = |byte: usize| {
-        lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, byte as u64)
+        lock_call(fd, libc::F_OFD_GETLK, libc::F_WRLCK, (byte as u64, 1))
             .is_ok_and(|lock| lock.l_type == unlocked)
     };
     !bytes_of(slot).into_iter().all(is_free)
-}
-
-/// Takes or tests a lock of one byte of a file.
-pub(crate) fn lock_call(
-    fd: RawFd,
-    command: libc::c_int,
-    kind: libc::c_int,
-    byte: u64,
-) -> io::Result<libc::flock> {
-    // SAFETY: flock is plain data for which zero is a value; `l_pid` must be zero.
-    let mut lock: libc::flock = unsafe { zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_start = byte as libc::off_t;
-    lock.l_len = 1;
-    // SAFETY: `lock` is valid for the call.
-    match unsafe { libc::fcntl(fd, command, &raw mut lock) } {
-        0 => Ok(lock),
-        _ => Err(failed("fcntl")),
-    }
 }
 
 /// Maps the file as low as possible.

@@ -12,12 +12,12 @@ use crate::layout::{
 };
 use crate::reap::{boot_ms, is_awaited};
 use crate::slot_lock::is_held;
-use hami_limits::FileError;
-use std::fs::{File, OpenOptions};
+use hami_limits::{FileError, file};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The memory and time that one process of a slice uses.
@@ -102,9 +102,7 @@ impl Snapshot {
 
 fn open(path: &Path) -> Result<File, FileError> {
     let io_error = |e| FILE.io(path, e);
-    let caution = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(caution).open(path);
-    let file = file.map_err(io_error)?;
+    let file = file::open(path, false).map_err(io_error)?;
     let metadata = file.metadata().map_err(io_error)?;
     FILE.check_size(path, metadata.is_file(), metadata.len())?;
     Ok(file)

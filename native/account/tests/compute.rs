@@ -132,7 +132,6 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
         assert_eq!(sums(&snapshot), (round * 100, round * 10));
         assert_eq!((snapshot.used_ns[0], snapshot.used_ns[1]), (round * 100, 0));
         assert!(snapshot.processes.is_empty() && account.holder(0).is_none());
-        assert_eq!(account.departed_used_ns(15), round * 100);
         let words = account.compute(0, 15);
         assert_eq!(
             words.report(),
@@ -187,7 +186,6 @@ fn invalid_values_are_read_without_harm() {
         (report.turn, report.state, report.is_stalled),
         (u32::MAX, ComputeState::Idle, true)
     );
-    assert_eq!((account.departed_used_ns(15), account.departed_used_ns(16)), (u64::MAX, 0));
     // A free slot is not dead.
     assert!(!is_dead(&account, 1));
     assert!(account.holder(0).is_some());

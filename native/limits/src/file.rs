@@ -14,8 +14,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::mem::zeroed;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -206,6 +207,41 @@ pub fn named(call: &str, error: io::Error) -> io::Error {
 /// As [`named`], for the call that this thread has just made.
 pub fn failed(call: &str) -> io::Error {
     named(call, io::Error::last_os_error())
+}
+
+/// Opens a file. A symbolic link is not followed, and a pipe is not waited for.
+pub fn open(path: &Path, write: bool) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+}
+
+/// Takes or tests a lock of `length` bytes of a file from `start` on; 0 is up to its end.
+pub fn lock_call(
+    fd: RawFd,
+    command: libc::c_int,
+    kind: libc::c_int,
+    (start, length): (u64, u64),
+) -> io::Result<libc::flock> {
+    // SAFETY: flock is plain data for which zero is a value; `l_pid` must be zero.
+    let mut lock: libc::flock = unsafe { zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (start as libc::off_t, length as libc::off_t);
+    // SAFETY: `lock` is valid for the call.
+    match unsafe { libc::fcntl(fd, command, &raw mut lock) } {
+        0 => Ok(lock),
+        _ => Err(failed("fcntl")),
+    }
+}
+
+/// Random bytes of the kernel.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: a local variable and its size.
+    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) } {
+        read if read == N as isize => Ok(bytes),
+        _ => Err(failed("getrandom")),
+    }
 }
 
 /// The largest size of a file that this process may write.

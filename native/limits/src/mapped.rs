@@ -4,13 +4,13 @@
 //! file that gets the number of ours. So the result of a call on a descriptor counts only if the
 //! descriptor is still our file afterwards, and only then do we close it.
 
-use crate::file::{failed, named};
-use std::fs::{self, File, Metadata, OpenOptions};
+use crate::file::{self, failed, named};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 
@@ -32,15 +32,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// Opens a file. A symbolic link is not followed, and a pipe is not waited for.
-pub(crate) fn open_file(path: &Path, write: bool) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
-}
-
-/// As [`open_file`], for a file that is then mapped.
+/// As [`file::open`], for a file that is then mapped.
 pub(crate) fn open(path: &Path, write: bool) -> io::Result<Opened<'_>> {
-    let file = open_file(path, write).map_err(|error| named("openat", error))?;
+    let file = file::open(path, write).map_err(|error| named("openat", error))?;
     Ok(Opened { file: ManuallyDrop::new(file), path })
 }
 

@@ -8,11 +8,10 @@ use super::layout::{
     encode_copy, encode_page, is_regulated,
 };
 use super::{Gang, Regime, Row};
-use crate::file::{FileError, named};
-use crate::mapped::open_file;
+use crate::file::{self, FileError, lock_call, named};
 use crate::quantity::InvalidValue;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -34,15 +33,15 @@ impl LimitsPage {
     /// Creates the page of a new slice. The file must not exist; its mode is 0644 less the umask.
     pub fn create(path: &Path, gang: Option<Gang>, rows: &[Row]) -> Result<Self, FileError> {
         check_rows(rows)?;
-        let id = random_id().map_err(|e| FILE.io(path, e))?;
+        let id = file::random().map_err(|e| FILE.io(path, e))?;
         let file = FILE.create(path, 0o644, &encode_page(id, gang, rows))?;
         Ok(Self { file, path: path.to_owned() })
     }
 
     /// Opens a page; for writing if the file's permissions allow it.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let file = match open_file(path, true) {
-            Err(e) if read_only(&e) => open_file(path, false),
+        let file = match file::open(path, true) {
+            Err(e) if read_only(&e) => file::open(path, false),
             other => other,
         };
         let file = file.map_err(|e| FILE.io(path, e))?;
@@ -188,12 +187,6 @@ fn read_only(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
 }
 
-fn random_id() -> io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut id)?;
-    Ok(id)
-}
-
 /// Excludes other writers. The kernel releases the lock when its holder dies.
 ///
 /// A container can open its page for reading, and so it can lock the page for reading, for ever.
@@ -204,8 +197,8 @@ impl<'a> WriteLock<'a> {
     fn take(file: &'a File) -> io::Result<Self> {
         let deadline = Instant::now() + LOCK_DEADLINE;
         loop {
-            match set_lock(file, libc::F_WRLCK) {
-                Ok(()) => return Ok(Self(file)),
+            match lock_call(file.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, WHOLE) {
+                Ok(_) => return Ok(Self(file)),
                 // The page could only be opened for reading.
                 Err(e) if e.raw_os_error() == Some(libc::EBADF) => {
                     return Err(io::Error::from_raw_os_error(libc::EACCES));
@@ -227,28 +220,14 @@ impl<'a> WriteLock<'a> {
 impl Drop for WriteLock<'_> {
     fn drop(&mut self) {
         // It fails only for a closed file, whose lock is released as well.
-        let _ = set_lock(self.0, libc::F_UNLCK);
+        let _ = lock_call(self.0.as_raw_fd(), libc::F_OFD_SETLK, libc::F_UNLCK, WHOLE);
     }
 }
 
-fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
-    lock_call(file, libc::F_OFD_SETLK, kind).map(drop)
-}
+const WHOLE: (u64, u64) = (0, 0);
 
 /// Whether a lock for reading keeps others from locking the file for writing.
 fn is_locked_for_reading(file: &File) -> bool {
-    lock_call(file, libc::F_OFD_GETLK, libc::F_WRLCK)
+    lock_call(file.as_raw_fd(), libc::F_OFD_GETLK, libc::F_WRLCK, WHOLE)
         .is_ok_and(|lock| lock.l_type == libc::F_RDLCK as libc::c_short)
-}
-
-fn lock_call(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
-    // SAFETY: flock is plain data for which zero is a value; it must be zero in `l_pid`.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    // SAFETY: `lock` is valid for the call.
-    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
-        0 => Ok(lock),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
