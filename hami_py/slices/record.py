@@ -108,9 +108,8 @@ def read_record(directory: Path) -> Record | None:
             relaunched=_checked(found, "relaunched", bool),
             around=_texts(found, "around"),
             devices=None if found["devices"] is None else _texts(found, "devices"),
-            # A slice of an older version may have been kept.
-            gang=None if found.get("gang") is None else _checked(found, "gang", str),
-            indices=_indices(found.get("indices", {})),
+            gang=None if found["gang"] is None else _checked(found, "gang", str),
+            indices=_indices(found["indices"]),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -55,12 +55,6 @@ def test_a_slice_has_no_gang_by_default(hami: Hami, slices_of: Slices) -> None:
     assert gang_in(directory) is None
     (slice_,) = listed(hami)
     assert slice_["gang"] is None
-    # Slices that an older version kept have no such field in their record.
-    record = json.loads((directory / "slice.json").read_text())
-    del record["gang"]
-    (directory / "slice.json").write_text(json.dumps(record))
-    (slice_,) = listed(hami)
-    assert (slice_["state"], slice_["gang"]) == ("kept", None)
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "ä", "a\n", "x" * 64])

@@ -67,9 +67,8 @@ impl Seats {
             Holder::Slot(slot) => seat.slot() == Some(slot),
             Holder::None => false,
         };
-        // The coordinator is late if a lease was not revoked so long after its end. One of an
-        // earlier version leaves expired turns as they are, and sets no depth.
-        let is_late = grant.depth > 0 && at >= grant.until + TIMING.handover;
+        // The coordinator is late if a lease was not revoked so long after its end.
+        let is_late = at >= grant.until + TIMING.handover;
         is_ours && (grant.kind == Kind::Alone || at < grant.until || is_late)
     }
 

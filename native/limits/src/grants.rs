@@ -20,7 +20,7 @@
 //! a row:  0 turn: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
 //!        16 depth: u64                                        ns of engine time, zero for unknown
-//!        24 others: u64                                       zero, except by earlier coordinators
+//!        24 others: u64                                       zero
 //!        32 unblock: u64                                      launches that go on without permission
 //!        40 zero
 //! ```
@@ -32,9 +32,7 @@
 //! none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
 //! until it changes. `depth` limits how much work a process has in flight: the less, the sooner
 //! another slice can have the card. `unblock` lets launches go on for which the slice's own work in
-//! flight may wait; earlier coordinators write 0, and earlier libraries do not read it. Earlier
-//! coordinators wrote into `others` how many processes of other slices may work on the card, and
-//! earlier libraries divided their measured time by it.
+//! flight may wait.
 //!
 //! The other fields of a row are stored apart from its word. A process that read an old word with a
 //! new `until` would continue its old turn for the length of the next one. So the writer first

@@ -53,16 +53,15 @@ pub struct Grant {
     pub holder: Holder,
     /// The end of the turn, in nanoseconds of `CLOCK_MONOTONIC`; only for [`Kind::Turn`].
     pub until: u64,
-    /// The most work that a process should have in flight, in nanoseconds of engine time; 0 if the
-    /// coordinator is of an earlier version.
+    /// The most work that a process should have in flight, in nanoseconds of engine time; 0 if there
+    /// is no coordinator.
     pub depth: u64,
-    /// How many processes of other slices may work on the card at the same time. Coordinators write
-    /// 0: a process that divides its measured time by this would gain time by reports of others.
+    /// Always 0.
     pub others: u64,
     /// The launches of a slice whose work makes no progress, and that go on without permission. Bits
     /// 32 and up are the number of the round, of which no two that follow each other are equal; bit
     /// 31 is [`UNBLOCKS_IDLE`]; the others are how many of its waiting launches each process makes.
-    /// 0 if there has been none, or if the coordinator is of an earlier version.
+    /// 0 if there has been none.
     pub unblock: u64,
 }
 

@@ -29,8 +29,7 @@ pub struct Report {
     /// Whether no batch in flight has ended for longer than the process expected. The work may wait
     /// for a launch that waits for a turn.
     pub is_stalled: bool,
-    /// The predicted time of the launch that waits for a turn, in nanoseconds; 0 if no launch
-    /// waits, or if the library is of an earlier version.
+    /// The predicted time of the launch that waits for a turn, in nanoseconds; 0 if no launch waits.
     pub needs_ns: u64,
 }
 
