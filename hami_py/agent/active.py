@@ -87,8 +87,7 @@ class ActiveAgent:
             slots=settings.slots,
             killed=settings.killed,
         )
-        new = installed if self._state.enforces else None
-        self._handlers = Preparation(settings, self._state, new, events.write)
+        self._handlers = Preparation(settings, self._state, installed, events.write)
         self._registration = Registration(
             *(settings.paths.device_plugins, settings.pods.profiles[0].gpu),
             *(self._devices, self._handlers),

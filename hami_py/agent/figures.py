@@ -60,7 +60,7 @@ class Figures:
             registered,
             sum(map(_has_other_devices, list(self._state.ledger.entries.values()))),
             tuple(self._excess()),
-            _level(self._state.mode(), enforces=self._state.enforces),
+            _level(self._state.mode()),
             self._starts.figures(),
         )
 
@@ -112,7 +112,7 @@ class Figures:
             started.add((entry.pod.uid, entry.container))
             names = (entry.pod.namespace, entry.pod.name, entry.container)
             for row, card in enumerate(entry.cards):
-                figures = self._limits(names, card, entry.mode, enforces=bool(entry.library))
+                figures = self._limits(names, card, entry.mode)
                 yield replace(
                     figures,
                     soft=None if figures.share is None else entry.share_mode == "soft",
@@ -125,19 +125,19 @@ class Figures:
                 if (pod.uid, name) not in started and not pod.has_ended(name):
                     names = (pod.metadata.namespace or "", pod.metadata.name, name)
                     for card in cards:
-                        yield self._limits(names, card, mode, enforces=self._state.enforces)
+                        yield self._limits(names, card, mode)
 
     def _limits(
-        self, names: tuple[str, str, str], card: CardAllocation, mode: NodeMode, *, enforces: bool
+        self, names: tuple[str, str, str], card: CardAllocation, mode: NodeMode
     ) -> ContainerFigures:
         """The figures of a container that uses nothing."""
-        is_limited = _level(mode, enforces=enforces) != "none"
+        is_limited = mode not in UNENFORCED
         share = share_of(self._state.in_force(card), mode) if is_limited else None
         return ContainerFigures(
             *(*names, card.card),
             limit=card.memory_mib * _MIB if is_limited else None,
             share=None if share is None else share / _PERCENT,
-            level=_level(mode, enforces=enforces),
+            level=_level(mode),
         )
 
 
@@ -164,8 +164,8 @@ class _Rate:
 _NEW = _Rate()
 
 
-def _level(mode: NodeMode, *, enforces: bool) -> Level:
-    return "preload" if enforces and mode not in UNENFORCED else "none"
+def _level(mode: NodeMode) -> Level:
+    return "none" if mode in UNENFORCED else "preload"
 
 
 def _has_other_devices(entry: Entry) -> bool:

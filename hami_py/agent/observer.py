@@ -127,8 +127,7 @@ class Observer:
         members, pages = {}, {}
         on_cards = {each.pod for each in observed}
         for entry in entries:
-            # If the webhook mounts the library, there is no account.
-            if entry.library and entry.pod.uid in on_cards:
+            if entry.pod.uid in on_cards:
                 listed = self._members(entry)
                 if listed is not None:
                     members[entry.slot] = listed

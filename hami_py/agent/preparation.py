@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from hami_py._native import LimitRow
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
@@ -46,7 +45,7 @@ class Preparation:
     Args:
         settings: how the agent runs.
         state: what is known of the node.
-        library: the installed library for new containers; None = the webhook mounts it.
+        library: the installed library for new containers.
         write: writes an event soon.
     """
 
@@ -54,7 +53,7 @@ class Preparation:
         self,
         settings: AgentSettings,
         state: NodeState,
-        library: Path | None,
+        library: Path,
         write: Callable[[Event], None],
     ) -> None:
         self._settings = settings
@@ -187,7 +186,7 @@ class Preparation:
         with state.lock:
             entry = state.ledger.entries.get(record.slot)
             if entry is not None:
-                self._create(entry)
+                state.prepare(entry)
                 return
         uid = record.pod_uid
         pod = state.pods.wait(uid, self._settings.assignment_s) or state.pods.mirror(uid)
@@ -200,16 +199,9 @@ class Preparation:
                 entry = self._entry(record, pod, decision.cards)
                 # First the ledger: a slot without an entry would be removed.
                 state.ledger.put(entry)
-                self._create(entry)
+                state.prepare(entry)
                 return
         raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
-
-    def _create(self, entry: Entry) -> None:
-        self._state.prepare(entry)
-        if not entry.library:
-            # The container has no limits page. The slot keeps which cards it has, for ``adopt``.
-            rows = [LimitRow(card.card, card.memory_mib << 20) for card in entry.cards]
-            self._state.slots.ensure(entry.slot, rows)
 
     def _tell(self, record: DeviceRecord, error: HamiError) -> None:
         """Tell why a container waits. Without the pod's name there can be no event."""

@@ -213,19 +213,16 @@ class NodeState:
         Raises:
             StateError: something cannot be created, or its cards have no CDI specification.
         """
-        binds: list[slot.Bind] = []
-        if entry.library:
-            # Otherwise the webhook mounts the library, and the variables are the limits.
-            installed = Path(entry.library)
-            gang = None
-            if entry.gang is not None:
-                gang = gang_of_namespace(entry.pod.namespace, entry.gang)
-            library.check_format(installed)
-            self.slots.ensure(entry.slot, self._rows(entry), gang)
-            binds += slot.binds(self._paths.slots / entry.slot, installed, INSIDE)
-            binds.append(
-                slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True)
-            )
+        installed = Path(entry.library)
+        gang = None
+        if entry.gang is not None:
+            gang = gang_of_namespace(entry.pod.namespace, entry.gang)
+        library.check_format(installed)
+        self.slots.ensure(entry.slot, self._rows(entry), gang)
+        binds = (
+            *slot.binds(self._paths.slots / entry.slot, installed, INSIDE),
+            slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True),
+        )
         edits = self.specifications.edits([card.card for card in entry.cards])
         self.devices.define(entry.slot, edits, binds)
 
@@ -241,11 +238,6 @@ class NodeState:
     def in_force(self, card: CardAllocation) -> CardAllocation:
         """The enforced limits of an allocation: no time limit with ``core_policy: disable``."""
         return replace_fields(card, cores=0) if self._settings.core_policy == "disable" else card
-
-    @property
-    def enforces(self) -> bool:
-        """Whether containers get limits pages; else the webhook's variables are the limits."""
-        return not self._settings.library_directory
 
     def _rows(self, entry: Entry) -> list[LimitRow]:
         return limit_rows(

@@ -18,16 +18,15 @@ _LIBRARY = "hami.io/library"
 """Annotations of the container, for the kubelet's record."""
 
 
-def answer(library: Path | None) -> api.ContainerAllocateResponse:
+def answer(library: Path) -> api.ContainerAllocateResponse:
     """The answer for one container.
 
     Args:
-        library: the installed library for new containers, as a path on the node; None = the webhook
-            mounts it.
+        library: the installed library for new containers, as a path on the node.
     """
     name = secrets.token_hex(_NAME_BYTES)
     return api.ContainerAllocateResponse(
-        annotations={_SLOT: name, _LIBRARY: str(library or "")},
+        annotations={_SLOT: name, _LIBRARY: str(library)},
         cdi_devices=[api.CDIDevice(name=cdi.device_name(name))],
         # For a runtime that ignores CDI devices: then the container gets no card.
         envs=cdi.NO_OTHERS,
@@ -35,11 +34,8 @@ def answer(library: Path | None) -> api.ContainerAllocateResponse:
 
 
 def slot_of(answer: api.ContainerAllocateResponse) -> tuple[str, str] | None:
-    """The name of the slot of an answer, and its library; None = it is not ours.
-
-    If the webhook mounts the library, the second is an empty text.
-    """
-    name = answer.annotations.get(_SLOT, "")
-    if [each.name for each in answer.cdi_devices] != [cdi.device_name(name)]:
+    """The name of the slot of an answer, and its library; None = it is not ours."""
+    name, library = answer.annotations.get(_SLOT, ""), answer.annotations.get(_LIBRARY, "")
+    if not library or [each.name for each in answer.cdi_devices] != [cdi.device_name(name)]:
         return None
-    return name, answer.annotations.get(_LIBRARY, "")
+    return name, library

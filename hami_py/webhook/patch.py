@@ -38,7 +38,6 @@ def make_patch(
     if admission.request is not None:
         operations += _labels(pod, LABELS)
         operations += _spec(pod, settings, runtime_class)
-        operations += _volumes(pod, admission)
     for edit in admission.edits:
         operations += _container(pod, edit)
     return operations
@@ -70,13 +69,6 @@ def _spec(
         yield {"op": "add", "path": "/spec/runtimeClassName", "value": runtime_class}
 
 
-def _volumes(pod: objects.Pod, admission: Admission) -> Iterator[Operation]:
-    if admission.volumes and pod.spec.volumes is None:
-        yield {"op": "add", "path": "/spec/volumes", "value": []}
-    for volume in admission.volumes:
-        yield {"op": "add", "path": "/spec/volumes/-", "value": volume}
-
-
 def _container(pod: objects.Pod, edit: ContainerEdit) -> Iterator[Operation]:
     match = _CONTAINER.fullmatch(edit.path)
     if match is None:
@@ -86,10 +78,6 @@ def _container(pod: objects.Pod, edit: ContainerEdit) -> Iterator[Operation]:
     path = f"/spec/{match['list']}/{match['index']}"
     yield from _limits(path, container, edit.limits)
     yield from _environment(path, container, edit)
-    if edit.mounts and container.volume_mounts is None:
-        yield {"op": "add", "path": f"{path}/volumeMounts", "value": []}
-    for mount in edit.mounts:
-        yield {"op": "add", "path": f"{path}/volumeMounts/-", "value": mount}
 
 
 def _limits(

@@ -210,11 +210,6 @@ def _later_changes(
         for name in sorted(cards & edit.limits.keys()):
             fix = f"the kubelet would allocate no card; the value must be {edit.limits[name]}"
             yield _later(f"{edit.path}.resources.limits[{name}]", "", fix)
-        for mount in edit.mounts:
-            fix = f"the container would run without the library at {mount.mount_path}"
-            yield _later(f"{edit.path}.volumeMounts", "", fix)
-    for volume in admission.volumes:
-        yield _later("spec.volumes", "", f"the library's volume is missing: {volume.name}")
     for found in admission.warnings:
         if found.action in ("remove", "replace"):
             yield _later(found.field, found.value, found.fix)

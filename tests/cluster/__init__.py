@@ -22,6 +22,6 @@
 | `test_deploy*`, `test_smoke`, `test_whole` | deploy/ |
 | `test_examples`, `test_documented_steps` | the examples, and the commands of the docs |
 | `test_node_*`, `test_limited_pods`, `test_crowd` | a node with its agent |
-| `test_library`, `test_migration` | a node that the webhook equips, or that had HAMi |
+| `test_migration` | a node that had HAMi |
 | `test_binaries`, `test_pool`, `test_interfaces`, `test_leaves_nothing` | these helpers |
 """

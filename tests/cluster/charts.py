@@ -38,10 +38,10 @@ def helm(
     )
 
 
-def template(*arguments: str | Path, group: str = "helm") -> str:
+def template(*arguments: str | Path, group: str = "helm", release: str = RELEASE) -> str:
     """What would be installed, as text; for the locked version of Kubernetes."""
     of = ("--namespace", NAMESPACE, "--kube-version", binaries.kubernetes_version())
-    done = helm("template", RELEASE, CHART, *of, *arguments, group=group)
+    done = helm("template", release, CHART, *of, *arguments, group=group)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -268,13 +268,13 @@ def test_changed_settings_replace_the_pods() -> None:
 
 def test_the_names_follow_the_release_and_the_namespace() -> None:
     """No object of another release is named `hami-…`, and no namespace is written down."""
-    of = ("--set", "fullnameOverride=mine", "--set", "scheduler.name=mine", "--namespace", "here")
-    text = template(*of)
-    assert not re.findall(r"\bhami-(?:webhook|node|scheduler|settings|system)\b", text)
+    of = ("--set", "scheduler.name=mine", "--namespace", "here")
+    text = template(*of, release="mine")
+    assert not re.findall(r"(?<!mine-)\bhami-(?:webhook|node|scheduler|settings|system)\b", text)
     # It is in the extender, too.
     assert "name: hami-wake" in text
     for each in yaml.safe_load_all(text):
-        assert each["metadata"]["name"].startswith(("mine-", "hami-wake"))
+        assert each["metadata"]["name"].startswith(("mine-hami-", "hami-wake"))
         assert each["metadata"].get("namespace", "here") == "here"
 
 

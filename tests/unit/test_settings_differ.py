@@ -50,7 +50,9 @@ def room(verbs: Verbs) -> int:
     least, most = 0, 1 << 20
     while most - least > 1:
         middle = (least + most) // 2
-        asked = pods.decode_pod.convert(pod_of({"nvidia.com/gpumem": str(middle)}, uid="other"))
+        asked = pods.decode_pod.convert(
+            pod_of({**GPU, "nvidia.com/gpumem": str(middle)}, uid="other")
+        )
         fits = bool(filtered(verbs, asked, ["a"]).node_names)
         least, most = (middle, most) if fits else (least, middle)
     return least
@@ -98,13 +100,13 @@ def bound(pod: dict[str, Any], mib: int) -> dict[str, Any]:
 
 def test_a_pod_keeps_its_cards_when_settings_are_reverted(on: PodSettings) -> None:
     theirs = bound(mutated(on, pod_of(THEIRS)), 4096)
-    lowered = PodSettings(max_memory_mib=1000, default_memory_mib=500)
+    stricter = PodSettings(default_cards=0, default_memory_mib=500)
     for settings in (on, read_settings(OFF)):
         verbs = extender(settings)
         assert room(verbs) == 10_000
         told_of(verbs, theirs)
         assert room(verbs) == 10_000 - 4096
-    verbs = extender(lowered)
+    verbs = extender(stricter)
     told_of(verbs, bound(pod_of({"nvidia.com/gpumem": "9500"}), 9500))
     assert room(verbs) == 500
 

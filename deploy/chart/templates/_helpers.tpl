@@ -1,13 +1,7 @@
 {{- /* The beginning of the names of all objects. */ -}}
 {{- define "hami.name" -}}
-{{- $name := .Values.nameOverride | default "hami" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
-{{- end -}}
+{{- $name := contains "hami" .Release.Name | ternary .Release.Name (print .Release.Name "-hami") -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "hami.image" -}}

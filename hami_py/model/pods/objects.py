@@ -103,9 +103,6 @@ class VolumeMount(ApiObject, frozen=True):
     mount_path: str = ""
     read_only: bool | None = None
     recursive_read_only: str | None = None
-    sub_path: str | None = None
-    sub_path_expr: str | None = None
-    mount_propagation: str | None = None
 
 
 class VolumeDevice(ApiObject, frozen=True):
@@ -139,7 +136,6 @@ class HostPath(ApiObject, frozen=True):
     """``HostPathVolumeSource``."""
 
     path: str = ""
-    type: str | None = None
 
 
 class Claim(ApiObject, frozen=True):

@@ -7,8 +7,8 @@ number that was probably meant.
 
 | resource | unit | from | to |
 |---|---|---|---|
-| ``gpu`` | cards | 0 | ``PodSettings.max_cards`` |
-| ``memory`` | the profile's, on each card or in all | 1 | ``PodSettings.max_memory_mib`` |
+| ``gpu`` | cards | 0 | ``MAX_CARDS`` |
+| ``memory`` | the profile's, on each card or in all | 1 | ``MAX_MEMORY_MIB`` |
 | ``percentage`` | percent of a card's memory; 0 = not requested | 0 | 100 |
 | ``cores`` | percent of a card's time; 0 = no limit | 0 | 100 |
 | ``priority`` | 0 = before others on the same card, 1 = like others | 0 | 1 |
@@ -21,12 +21,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from hami_py import _native
+from hami_py._native import MAX_CARDS, format_memory, parse_memory
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Quantity
 
 GIB_IN_MIB = 1024
+
+MAX_MEMORY_MIB = (1 << 20) - 1
+"""Largest memory on one card. Just below 1 TiB: more than three times the largest card that exists,
+and small enough to refuse ``1Mi`` where the author meant 1 MiB."""
 
 _GRAMMAR = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
@@ -115,19 +119,13 @@ _CORES = CountRule("percent", 0, 100, 30, fix=f"{_PERCENT.format(30)}; 0 means n
 _PRIORITY = CountRule("", 0, 1, 1, fix="write 0 for high or 1 for low")
 
 
-def resource_table(profile: NameProfile, max_cards: int, max_memory_mib: int) -> ResourceTable:
-    """The table of a profile.
-
-    Args:
-        profile: the profile.
-        max_cards: most cards of a container.
-        max_memory_mib: most memory on one card.
-    """
+def resource_table(profile: NameProfile) -> ResourceTable:
+    """The table of a profile."""
     unit = profile.memory_unit_mib
     memory = CountRule(
         f"{unit_name(unit)} {'in all' if profile.memory_is_total else 'on each card'}",
         1,
-        max_memory_mib // unit * (max_cards if profile.memory_is_total else 1),
+        MAX_MEMORY_MIB // unit * (MAX_CARDS if profile.memory_is_total else 1),
         max(3000 // unit, 1),
         mib=unit,
         zero="leave it out for the whole card",
@@ -136,14 +134,14 @@ def resource_table(profile: NameProfile, max_cards: int, max_memory_mib: int) ->
     names = frozenset(profile.resources)
     return ResourceTable(
         profile,
-        gpu=Resource(profile.gpu, CountRule("cards", 0, max_cards, 1, hint=part)),
+        gpu=Resource(profile.gpu, CountRule("cards", 0, MAX_CARDS, 1, hint=part)),
         memory=Resource(profile.memory, memory),
         percentage=Resource(profile.percentage, _PERCENTAGE) if profile.percentage else None,
         cores=Resource(profile.cores, _CORES),
         priority=Resource(profile.priority, _PRIORITY) if profile.priority else None,
         names=names,
         particular=names - {profile.gpu},
-        label=CountRule("cards", 1, max_cards, 2),
+        label=CountRule("cards", 1, MAX_CARDS, 2),
     )
 
 
@@ -248,7 +246,7 @@ def _size_fix(text: str, field: str, rule: CountRule) -> str:
     """For text that is not a quantity: a size with a unit, like 4GiB, shows what was meant."""
     if rule.mib is not None:
         try:
-            size = Fraction(_native.parse_memory(text, "api", field) or 0, _MIB * rule.mib)
+            size = Fraction(parse_memory(text, "api", field) or 0, _MIB * rule.mib)
         except (InvalidValue, UnicodeError):
             size = Fraction(0)
         if size.denominator == 1 and rule.least <= size <= rule.most:
@@ -257,4 +255,4 @@ def _size_fix(text: str, field: str, rule: CountRule) -> str:
 
 
 def _size(mib: int) -> str:
-    return _native.format_memory(mib * _MIB)
+    return format_memory(mib * _MIB)

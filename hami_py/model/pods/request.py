@@ -18,7 +18,7 @@ from hami_py.model.names import check_name
 from hami_py.model.pods.card_request import read_card_request
 from hami_py.model.pods.names import NameProfile
 from hami_py.model.pods.objects import Container, Pod, Quantity, Resources
-from hami_py.model.pods.quantities import Resource, ResourceTable, count, number
+from hami_py.model.pods.quantities import MAX_MEMORY_MIB, Resource, ResourceTable, count, number
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.share_mode import read_share_mode
 from hami_py.model.pods.wire import ContainerRequest, Kind, Memory, PodName, PodRequest, Size
@@ -195,7 +195,7 @@ def read_container(
 
     card_count = _card_count(container, pod, table, settings, cards)
     if memory is not None:
-        memory = _memory_per_card(container, table, settings, memory, card_count)
+        memory = _memory_per_card(container, table, memory, card_count)
     added: dict[str, int] = {}
     if cards is None:
         added[profile.gpu] = card_count
@@ -209,7 +209,8 @@ def read_container(
     elif percentage and percentage != WHOLE_PERCENT:
         size = Size(percent=percentage)
     if cores is None:
-        cores = settings.whole_card_cores if size == "whole" else settings.default_cores
+        # No other container could use the time without memory. HAMi's webhook does the same.
+        cores = WHOLE_PERCENT if size == "whole" else settings.default_cores
         if cores:
             added[profile.cores] = cores
     request = ContainerRequest(container.name, container.kind, card_count, size, cores)
@@ -301,9 +302,7 @@ def _card_count(
     return cards
 
 
-def _memory_per_card(
-    container: PodContainer, table: ResourceTable, settings: PodSettings, memory: int, cards: int
-) -> int:
+def _memory_per_card(container: PodContainer, table: ResourceTable, memory: int, cards: int) -> int:
     """MiB on each card, from the number in the pod."""
     profile = table.profile
     if not profile.memory_is_total:
@@ -312,8 +311,8 @@ def _memory_per_card(
         fix = f"it is divided among {cards} cards: write a multiple of {cards}"
         raise InvalidValue(_field(container, table.memory), str(memory), fix)
     each = memory // cards * profile.memory_unit_mib
-    if each > settings.max_memory_mib:
-        most = settings.max_memory_mib // profile.memory_unit_mib * cards
+    if each > MAX_MEMORY_MIB:
+        most = MAX_MEMORY_MIB // profile.memory_unit_mib * cards
         fix = f"that is {each} MiB on each of {cards} cards: write at most {most}"
         raise InvalidValue(_field(container, table.memory), str(memory), fix)
     return each

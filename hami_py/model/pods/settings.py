@@ -19,16 +19,13 @@ from hami_py.errors import InvalidValue
 from hami_py.model.limits import Mode
 from hami_py.model.names import check_object_name, legible
 from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile
-from hami_py.model.pods.quantities import ResourceTable, resource_table
+from hami_py.model.pods.quantities import MAX_MEMORY_MIB, ResourceTable, resource_table
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
 Unassigned: TypeAlias = Literal["wait", "whole-card"]
 
 _IN_PRELOADS = frozenset(" \t\n:$")
-
-_MAX_MIB = 1 << 41
-"""The same number of bytes still fits into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +47,6 @@ class PodSettings:
     default_cores: int = 0
     """Percent for a container that requests a part of a card's memory and no cores, like HAMi's
     ``defaultCores``. 0 = no limit on its time."""
-
-    whole_card_cores: int = 100
-    """Percent for a container that requests all of a card's memory and no cores: no other container
-    could use the time without memory. HAMi's webhook does the same. 0 = nothing reserved."""
-
-    max_cards: int = MAX_CARDS
-    """Most cards of a container: the number of rows of a limits page. No machine has more."""
-
-    max_memory_mib: int = (1 << 20) - 1
-    """Largest memory on one card, in MiB. Just below 1 TiB: more than three times the largest card
-    that exists, and small enough to refuse ``1Mi`` where the author meant 1 MiB."""
-
-    small_memory_mib: int = 100
-    """Below this many MiB the author gets a warning: a CUDA context alone takes 100 to 500 MiB, and
-    ``3`` was probably meant as GiB."""
 
     core_policy: CorePolicy = "default"
     """How limits on time are enforced, like HAMi's ``gpuCorePolicy``: the value of
@@ -106,12 +88,6 @@ class PodSettings:
     """The rule for a container whose pod was bound without hami-py's scheduler. ``wait``: it waits
     at its start. ``whole-card``: it gets whole cards that no other container uses."""
 
-    library_directory: str = ""
-    """A directory of every node that contains ``libvgpu.so`` and ``ld.so.preload``. The webhook
-    mounts both into containers with a GPU: the library at the same path, the other file as
-    ``/etc/ld.so.preload``. Empty = it adds no volume: the device plugin mounts the library, because
-    a ``hostPath`` breaks Pod Security's baseline level."""
-
     def __post_init__(self) -> None:
         """Check every setting.
 
@@ -119,21 +95,15 @@ class PodSettings:
             InvalidValue: a number is out of range, a name or path is malformed, or a profile is
                 missing or named twice. ``field`` is the setting's name.
         """
-        # Less than one unit of a profile could not be written in a pod.
-        unit_mib = max((profile.memory_unit_mib for profile in self.profiles), default=1)
-        ranges = {
-            "max_cards": (1, MAX_CARDS),
-            "max_memory_mib": (unit_mib, _MAX_MIB),
-            "default_cards": (0, self.max_cards),
-            "default_memory_mib": (0, self.max_memory_mib),
-            "default_cores": (0, 100),
-            "whole_card_cores": (0, 100),
-            "small_memory_mib": (0, _MAX_MIB),
+        maxima = {
+            "default_cards": MAX_CARDS,
+            "default_memory_mib": MAX_MEMORY_MIB,
+            "default_cores": 100,
         }
-        for name, (least, most) in ranges.items():
+        for name, most in maxima.items():
             value = getattr(self, name)
-            if not least <= value <= most:
-                raise InvalidValue(name, str(value), f"write a number from {least} to {most}")
+            if not 0 <= value <= most:
+                raise InvalidValue(name, str(value), f"write a number from 0 to {most}")
         for name, value, choices in (
             ("core_policy", self.core_policy, CorePolicy),
             ("share_mode", self.share_mode, Mode),
@@ -150,7 +120,6 @@ class PodSettings:
                 fix = "write an absolute path without spaces, colons and $"
                 raise InvalidValue("allowed_preloads", path, fix)
         _check_guarded(self.guarded_host_paths)
-        _check_library_directory(self.library_directory)
         for scheduler in self.schedulers:
             check_object_name("schedulers", scheduler)
         if not self.profiles:
@@ -162,10 +131,7 @@ class PodSettings:
     @cached_property
     def tables(self) -> tuple[ResourceTable, ...]:
         """The rules for each resource, by profile."""
-        return tuple(
-            resource_table(profile, self.max_cards, self.max_memory_mib)
-            for profile in self.profiles
-        )
+        return tuple(map(resource_table, self.profiles))
 
 
 def _check_guarded(paths: Sequence[str]) -> None:
@@ -174,18 +140,6 @@ def _check_guarded(paths: Sequence[str]) -> None:
         if posixpath.normpath("/" + path.lstrip("/")) != path:
             fix = "write an absolute path without . and .. and without a slash at the end"
             raise InvalidValue("guarded_host_paths", path, fix)
-
-
-def _check_library_directory(directory: str) -> None:
-    plain = posixpath.normpath("/" + directory.lstrip("/"))
-    # In ld.so.preload a # begins a comment, and Kubernetes mounts nothing at a path with a colon.
-    is_plain = plain == directory != "/" and not {*directory} & {*_IN_PRELOADS, "#"}
-    if directory and not is_plain:
-        fix = (
-            "write an absolute path without spaces, : $ #, without . and .. "
-            "and without a slash at the end"
-        )
-        raise InvalidValue("library_directory", directory, fix)
 
 
 DEFAULT = PodSettings()

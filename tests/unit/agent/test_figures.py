@@ -6,15 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from hami_py.agent.figures import Figures
+from hami_py.agent.node import OwnNode
 from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
 from hami_py.errors import InvalidValue
 from hami_py.kube import Reference
 from hami_py.model.limits import Mode
-from hami_py.model.pods import PodSettings
+from hami_py.model.pods import HAMI, PodSettings, encode_cards
+from hami_py.model.pods.annotations import CARDS
+from hami_py.model.pods.settings import CorePolicy
 from hami_py.model.pods.wire import NodeMode, PodName
 from hami_py.monitor import ContainerFigures, NodeFigures, decode, encode
 from hami_py.node.ledger import Entry
@@ -22,9 +26,15 @@ from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
 
 
-def exposed(folder: Path, of_pods: PodSettings) -> ContainerFigures:
+def exposed(folder: Path, of_pods: PodSettings, mode: NodeMode = "full") -> ContainerFigures:
     """The figures of a container that has not started."""
     node = state(replace(settings(folder), pods=of_pods), "A")
+    metadata = {
+        "name": "n1",
+        "annotations": {CARDS: encode_cards(node.cards.all)},
+        "labels": {HAMI.mode_label: mode},
+    }
+    node.node.changed(msgspec.convert({"metadata": metadata}, OwnNode))
     node.pods.changed(pod("p", {"main": on("A", 3000, 30)}))
     (found,) = collected(node).containers
     return found
@@ -41,19 +51,19 @@ def collected(
 
 
 @pytest.mark.parametrize(
-    ("of_pods", "level", "share", "has_limit"),
+    ("policy", "mode", "level", "share"),
     [
-        (PodSettings(), "preload", 0.3, True),
-        (PodSettings(core_policy="disable"), "preload", None, True),
-        (PodSettings(library_directory="/opt/hami"), "none", None, False),
+        ("default", "full", "preload", 0.3),
+        ("disable", "full", "preload", None),
+        ("default", "share", "none", None),
     ],
 )
 def test_a_limit_that_is_not_enforced_has_no_series(
-    tmp_path: Path, of_pods: PodSettings, level: str, share: float | None, has_limit: bool
+    tmp_path: Path, policy: CorePolicy, mode: NodeMode, level: str, share: float | None
 ) -> None:
-    found = exposed(tmp_path, of_pods)
+    found = exposed(tmp_path, PodSettings(core_policy=policy), mode)
     assert (found.level, found.share) == (level, share)
-    assert (found.limit is not None) is has_limit
+    assert (found.limit is not None) is (mode == "full")
 
 
 @pytest.mark.parametrize(("mode", "number"), [("full", 1), ("share", 0)])

@@ -392,16 +392,15 @@ def test_slots_stay_until_the_containers_that_run_are_in_a_new_ledger(
     assert node.slots.names() == {"p-main"}
 
 
-def test_a_whole_card_stays_taken_without_a_ledger_and_a_limits_page(
+def test_a_whole_card_stays_taken_without_a_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the webhook mounts the library, only the ledger knows which card it was."""
-    of_pods = PodSettings(unassigned="whole-card", library_directory="/opt/hami")
-    of = replace(settings(tmp_path), pods=of_pods)
+    """No assignment says which card it was, and the kubelet's devices say another one."""
+    of = replace(settings(tmp_path), pods=PodSettings(unassigned="whole-card"))
     node = state(of, "A", "B")
-    prepared = Preparation(of, node, None, lambda _: None)
+    prepared = Preparation(of, node, Path(LIBRARY), lambda _: None)
     # The kubelet has picked the same device for each.
-    records = [replace(record(uid, "main", "A::0"), library="") for uid in "pqr"]
+    records = [record(uid, "main", "A::0") for uid in "pqr"]
     for uid in "pqr":
         written = {
             "metadata": {"uid": uid, "name": uid},

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +130,3 @@ def test_a_refused_request_is_not_applied_by_the_next_agent(
 def test_a_time_limit_cannot_be_removed(node: NodeState) -> None:
     request(node, on("A", 6000, 0))
     assert refused(node).endswith("cores 0 would remove its time limit; request 1 to 100")
-
-
-def test_limits_that_will_be_variables_cannot_change(of: AgentSettings) -> None:
-    """The webhook has set them before the container starts."""
-    node = state(replace(of, pods=PodSettings(library_directory="/opt/hami")), "A")
-    request(node, on("A", 2000, 30))
-    assert "variables" in refused(node)
-
-
-def test_limits_that_are_variables_cannot_change(node: NodeState) -> None:
-    node.ledger.remove(["p"])
-    start(node, "p", BEFORE, library="")
-    request(node, on("A", 2000, 30))
-    assert "variables" in refused(node)

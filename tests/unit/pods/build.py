@@ -4,7 +4,6 @@ import copy
 import random
 from typing import Any
 
-import msgspec
 import pytest
 
 from hami_py.errors import InvalidValue
@@ -129,10 +128,6 @@ def carried_out(written: Manifest, admission: Admission) -> Manifest:
             target.setdefault("resources", {}).setdefault("limits", {}).update(edit.limits)
         env = [e for e in target.get("env", []) if e["name"] not in edit.environment.remove]
         target["env"] = env + [added.manifest() for added in edit.environment.add]
-        if edit.mounts:
-            target.setdefault("volumeMounts", []).extend(msgspec.to_builtins(edit.mounts))
-    if admission.volumes:
-        done["spec"].setdefault("volumes", []).extend(msgspec.to_builtins(admission.volumes))
     return done
 
 

@@ -143,17 +143,6 @@ def test_they_are_guarded_under_every_name(profile: pods.NameProfile) -> None:
     refusal(pods.admit(pod(one), settings).refusals, "spec.containers[0]", mount(SLOT))
 
 
-def test_the_library_that_the_webhook_mounts_is_guarded_as_well() -> None:
-    """Also beside its own mounts, which are admitted, and also in the guarded directory."""
-    for directory in ("/opt/lib/hami", SLOT):
-        settings = PodSettings(library_directory=directory)
-        ours = {"name": "hami-library", "readOnly": True, "mountPath": f"{directory}/libvgpu.so"}
-        assert pods.admit(pod(container(limits=GPU, volumeMounts=[ours])), settings).findings == ()
-        for path in (f"{directory}/libvgpu.so/", directory, LIMITS):
-            one = container(limits=GPU, **mount(path))
-            refusal(pods.admit(pod(one), settings).findings, "spec.containers[0]", mount(path))
-
-
 FURTHER_IN = ["/var/lib/hami/slots/x", "/etc/cdi/a.json", "/sys/fs/cgroup/devices", "/proc/sys"]
 AROUND = [
     "/",

@@ -213,15 +213,13 @@ def test_a_request_is_what_the_allocator_reads() -> None:
 
 
 def test_defaults_can_be_changed() -> None:
-    others = PodSettings(
-        default_cards=2, default_memory_mib=1000, default_cores=10, whole_card_cores=0
-    )
+    others = PodSettings(default_cards=2, default_memory_mib=1000, default_cores=10)
     assert asks(asking(gpumem=3000), others) == [
         ContainerRequest("train", "app", 2, Size(mib=3000), 10)
     ]
     assert asks(asking(gpu=1), others) == [ContainerRequest("train", "app", 1, Size(mib=1000), 10)]
     assert asks(asking(gpumem_percentage=100), others) == [
-        ContainerRequest("train", "app", 2, WHOLE, 0)
+        ContainerRequest("train", "app", 2, WHOLE, 100)
     ]
 
 
@@ -249,9 +247,7 @@ def test_other_prefixes() -> None:
     [
         ({"default_cards": 17}, "default_cards", "17"),
         ({"default_cores": 101}, "default_cores", "101"),
-        ({"whole_card_cores": -1}, "whole_card_cores", "-1"),
-        ({"max_cards": 0}, "max_cards", "0"),
-        ({"max_cards": 17}, "max_cards", "17"),
+        ({"default_cores": -1}, "default_cores", "-1"),
         ({"core_policy": "hard"}, "core_policy", "hard"),
         ({"profiles": ()}, "profiles", ""),
     ],

@@ -20,7 +20,7 @@ from hami_py.model.pods.admission.findings import (
     refused,
 )
 from hami_py.model.pods.annotations import is_written_by_us
-from hami_py.model.pods.objects import DEFAULT_SCHEDULER, Pod, Volume, VolumeMount
+from hami_py.model.pods.objects import DEFAULT_SCHEDULER, Pod
 from hami_py.model.pods.request import ParsedContainer, ParsedPod, PodContainer, read_pod
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.wire import PodRequest
@@ -35,20 +35,18 @@ class ContainerEdit:
         container: its name.
         limits: added to ``resources.limits``.
         environment: the changes to ``env``.
-        mounts: added to ``volumeMounts``.
     """
 
     path: str
     container: str
     limits: Mapping[str, str]
     environment: EnvironmentPlan
-    mounts: tuple[VolumeMount, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
         variables = self.environment
-        return not (self.limits or variables.add or variables.remove or self.mounts)
+        return not (self.limits or variables.add or variables.remove)
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,12 @@ class Admission:
         findings: reported to the author; with a refusal among them the pod is not admitted.
         edits: the changes to containers; containers without one stay unchanged.
         remove_annotations: forged annotations to remove.
-        volumes: added to the pod's volumes.
     """
 
     request: PodRequest | None = None
     findings: tuple[Finding, ...] = ()
     edits: tuple[ContainerEdit, ...] = ()
     remove_annotations: tuple[str, ...] = ()
-    volumes: tuple[Volume, ...] = ()
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
@@ -107,8 +103,7 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     of_environments = (each for edit in edits for each in edit.environment.findings)
     findings += first(itertools.chain(judge(pod, parsed, settings), of_environments))
     changes = tuple(edit for edit in edits if not edit.is_empty)
-    volumes = mounts.missing_volumes(pod, settings)
-    return Admission(parsed.request, tuple(findings), changes, forged, volumes)
+    return Admission(parsed.request, tuple(findings), changes, forged)
 
 
 def _edit(
@@ -117,8 +112,7 @@ def _edit(
     added = parsed.added_limits if parsed is not None else {}
     limits = {name: str(number) for name, number in added.items()}
     environment = plan_environment(container, parsed, settings)
-    added_mounts = mounts.missing_mounts(container, settings) if parsed is not None else ()
-    return ContainerEdit(container.path, container.name, limits, environment, added_mounts)
+    return ContainerEdit(container.path, container.name, limits, environment)
 
 
 def judge(pod: Pod, parsed: ParsedPod, settings: PodSettings) -> Iterator[Finding]:
@@ -128,17 +122,15 @@ def judge(pod: Pod, parsed: ParsedPod, settings: PodSettings) -> Iterator[Findin
     if pod.spec.host_pid:
         fix = "it may kill processes of the node, also those that enforce limits; leave it out"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", fix)
-    yield from mounts.judge_volume_names(pod, settings)
     volumes = mounts.Mounts(pod, settings)
     for container in parsed.containers:
-        yield from mounts.judge_library_mounts(container, settings)
         requested = parsed.requesting.get(container.name)
         if requested is not None:
             yield from containers.judge_loader_variables(container, settings)
             yield from containers.judge_unseen_variables(container)
             yield from containers.judge_privileges(container, pod)
             yield from volumes.judge(container)
-            yield from containers.judge_sizes(container, requested, pod, settings)
+            yield from containers.judge_sizes(container, requested, pod)
 
 
 def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
@@ -175,7 +167,6 @@ def _judge_added(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
         container = _EphemeralContainer(spec, index, "app")
         yield from containers.judge_privileges(container, pod)
         yield from volumes.judge(container)
-        yield from mounts.judge_library_mounts(container, settings)
         # The webhook could remove the variables, but a person who debugs should know of them.
         for each in plan_environment(container, None, settings).findings:
             yield Finding(each.rule, "refuse", each.field, each.value, each.fix)

@@ -16,6 +16,9 @@ from hami_py.model.pods.wire import Size
 _MAX_VARIABLE_BYTES = 128 << 10
 """The longest variable that execve(2) accepts (MAX_ARG_STRLEN)."""
 
+_SMALL_MIB = 100
+"""Less is probably a mistake: a CUDA context alone takes 100 to 500 MiB, and ``3`` means GiB."""
+
 _LOADER_VARIABLES = ("LD_PRELOAD", "LD_AUDIT")
 
 # Each of them alone gives access to the limits page: by mounting, by the kernel, by the disk.
@@ -81,15 +84,13 @@ def judge_privileges(container: PodContainer, pod: Pod) -> Iterator[Finding]:
             yield Finding("capability", "refuse", f"{path}.capabilities.add", name, problem)
 
 
-def judge_sizes(
-    container: PodContainer, parsed: ParsedContainer, pod: Pod, settings: PodSettings
-) -> Iterator[Finding]:
+def judge_sizes(container: PodContainer, parsed: ParsedContainer, pod: Pod) -> Iterator[Finding]:
     """Warn of a memory limit that is probably a mistake of units, or differs between cards."""
     memory, profile = parsed.request.memory, parsed.profile
     if not isinstance(memory, Size):
         return
     limits = f"{container.path}.resources.limits"
-    if memory.mib is not None and memory.mib < settings.small_memory_mib:
+    if memory.mib is not None and memory.mib < _SMALL_MIB:
         name = profile.memory
         fix = f"a CUDA context alone takes 100 MiB and more, and {name} counts MiB; request more"
         yield Finding("small-memory", "remark", f"{limits}[{name}]", str(memory.mib), fix)

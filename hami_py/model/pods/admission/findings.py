@@ -27,7 +27,6 @@ Rule: TypeAlias = Literal[
     "capability",
     "host-pid",
     "mount",
-    "library",
     "host-path",
     "node-name",
     "visible-devices",

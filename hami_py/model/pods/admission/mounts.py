@@ -1,4 +1,4 @@
-"""What a pod mounts over the files that enforce the limits, and the volumes of the library itself.
+"""What a pod mounts over the files that enforce the limits.
 
 A pod must not hide a file in its container that enforces a limit. A hook on the node makes sure of
 that, whatever is mounted where (``native/hook``): such a container does not start. Here the author
@@ -10,20 +10,15 @@ A volume must not expose the node's limits for writing either. ``readOnly`` alon
 it leaves writable what is mounted below the volume. A node's ``/run`` is nearly always a mount of
 its own, so ``hostPath: /`` reaches ``/run/cdi`` whatever ``readOnly`` is. ``recursiveReadOnly:
 Enabled`` holds for everything below, or the kubelet does not start the container.
-
-If the webhook mounts the library, and not the device plugin, each container that requests a GPU
-gets two files of the node as volumes: the library, and ``ld.so.preload``. They are mounted as
-files: with a directory and ``subPath`` the kubelet would create what is missing, and the container
-would start without a limit.
 """
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from hami_py.config import INSIDE
 from hami_py.model.pods.admission.findings import Finding
-from hami_py.model.pods.objects import Container, HostPath, Pod, Volume, VolumeMount
+from hami_py.model.pods.objects import Container, Pod, VolumeMount
 from hami_py.model.pods.request import PodContainer
 from hami_py.model.pods.settings import PodSettings
 
@@ -58,11 +53,7 @@ class Mounts:
             for volume in pod.spec.volumes or ()
             if volume.host_path is not None
         }
-        self._library_mounts = library_mounts(settings)
-        self._guarded_mounts = (*_BUILT_IN, *(each.mount_path for each in self._library_mounts))
-        self._guarded = dict.fromkeys(settings.guarded_host_paths, "limits lie in")
-        if settings.library_directory:
-            self._guarded.setdefault(settings.library_directory, "the library lies in")
+        self._guarded = settings.guarded_host_paths
         self._cache: dict[tuple[str, bool, bool], str | None] = {}
 
     def judge(self, container: PodContainer) -> Iterator[Finding]:
@@ -73,7 +64,7 @@ class Mounts:
                 yield Finding("mount", "refuse", f"{container.path}.{field}", path, problem)
         for index, mount in enumerate(container.spec.volume_mounts or ()):
             host_path = self._host_paths.get(mount.name)
-            if host_path is None or mount in self._library_mounts:
+            if host_path is None:
                 continue
             path = f"{container.path}.volumeMounts[{index}]"
             problem = self._host_path_problem(mount, host_path)
@@ -83,8 +74,7 @@ class Mounts:
     def _chosen_paths(self, spec: Container) -> Iterator[tuple[str, str]]:
         """Each field that chooses a path in the container, and the path."""
         for index, mount in enumerate(spec.volume_mounts or ()):
-            if mount not in self._library_mounts:
-                yield f"volumeMounts[{index}].mountPath", mount.mount_path
+            yield f"volumeMounts[{index}].mountPath", mount.mount_path
         for index, device in enumerate(spec.volume_devices or ()):
             yield f"volumeDevices[{index}].devicePath", device.device_path
         if spec.termination_message_path:
@@ -96,7 +86,7 @@ class Mounts:
             return _TOO_LONG
         # The kubelet puts a relative path below the root.
         path = _normal(written)
-        for each in self._guarded_mounts:
+        for each in _BUILT_IN:
             if _is_in(path, each) or _is_in(each, path):
                 return f"{each}, which limits the container, is mounted there; choose another path"
         if path.startswith(_NVIDIA_DEVICES):
@@ -113,7 +103,7 @@ class Mounts:
 
 
 def _host_path_problem(
-    host_path: str, guarded: Mapping[str, str], read_only: bool, recursive: bool
+    host_path: str, guarded: Sequence[str], read_only: bool, recursive: bool
 ) -> str | None:
     """Why a directory of the node must not be mounted like this, and how to fix it."""
     if len(host_path) >= _MAX_PATH:
@@ -124,15 +114,15 @@ def _host_path_problem(
     other = "mount another directory, or this one with readOnly"
     if _PROCESS_LINK.fullmatch(path):
         return f"a process's link may lead to the limits; {other} and recursiveReadOnly: Enabled"
-    for each, what in guarded.items():
+    for each in guarded:
         if _is_in(each, path):
             return (
-                f"{what} {each}, and readOnly alone leaves mounts below it writable; "
+                f"limits lie in {each}, and readOnly alone leaves mounts below it writable; "
                 f"{other} and recursiveReadOnly: Enabled"
             )
-    for each, what in guarded.items():
+    for each in guarded:
         if _is_in(path, each) and not read_only:
-            return f"{what} {each}; {other}"
+            return f"limits lie in {each}; {other}"
     return None
 
 
@@ -144,62 +134,3 @@ def _normal(path: str) -> str:
 def _is_in(path: str, directory: str) -> bool:
     """Whether the path is the directory, or inside it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-# The library, where the webhook mounts it.
-
-
-def _library_files(settings: PodSettings) -> dict[str, tuple[str, str]]:
-    """By the volume's name: the file of the node, and its path in a container."""
-    directory = settings.library_directory
-    if not directory:
-        return {}
-    library = f"{directory}/libvgpu.so"
-    return {
-        "hami-library": (library, library),
-        "hami-preload": (f"{directory}/ld.so.preload", PRELOAD),
-    }
-
-
-def library_volumes(settings: PodSettings) -> tuple[Volume, ...]:
-    """The volumes for a pod that requests a GPU; none if the device plugin mounts it."""
-    files = _library_files(settings).items()
-    return tuple(Volume(name, HostPath(host_path, "File")) for name, (host_path, _) in files)
-
-
-def library_mounts(settings: PodSettings) -> tuple[VolumeMount, ...]:
-    """The read-only mounts for a container that requests a GPU."""
-    files = _library_files(settings).items()
-    return tuple(VolumeMount(name, inside, read_only=True) for name, (_, inside) in files)
-
-
-def missing_volumes(pod: Pod, settings: PodSettings) -> tuple[Volume, ...]:
-    """The library's volumes that the pod lacks; another volume with such a name is refused."""
-    present = {volume.name for volume in pod.spec.volumes or ()}
-    return tuple(each for each in library_volumes(settings) if each.name not in present)
-
-
-def missing_mounts(container: PodContainer, settings: PodSettings) -> tuple[VolumeMount, ...]:
-    """The library's mounts that the container lacks."""
-    present = container.spec.volume_mounts or ()
-    return tuple(each for each in library_mounts(settings) if each not in present)
-
-
-def judge_volume_names(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
-    """Refuse a volume that has the name of one of the library's and differs from it."""
-    ours = {volume.name: volume for volume in library_volumes(settings)}
-    for index, volume in enumerate(pod.spec.volumes or ()):
-        if volume.name in ours and volume != ours[volume.name]:
-            fix = "the webhook adds the library under this name; choose another name"
-            yield Finding("library", "refuse", f"spec.volumes[{index}].name", volume.name, fix)
-
-
-def judge_library_mounts(container: PodContainer, settings: PodSettings) -> Iterator[Finding]:
-    """Refuse a mount of the library's volumes that is writable or at another path."""
-    ours = library_mounts(settings)
-    names = {mount.name for mount in ours}
-    for index, mount in enumerate(container.spec.volume_mounts or ()):
-        if mount.name in names and mount not in ours:
-            path = f"{container.path}.volumeMounts[{index}].name"
-            fix = "only the webhook mounts the library; leave it out"
-            yield Finding("library", "refuse", path, mount.name, fix)
