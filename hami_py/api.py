@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from hami_py import config
 from hami_py.model import (
@@ -30,7 +30,7 @@ from hami_py.slices.relaunch import relaunch
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from hami_py.slices.programs import Command, RunOptions
+    from hami_py.slices.programs import Command, SliceRunBytes, SliceRunText
 
 
 def devices() -> list[Card]:
@@ -232,50 +232,12 @@ def limit_this_process(
 
 @overload
 def run(
-    command: "Command",
-    *,
-    text: Literal[True],
-    encoding: str | None = None,
-    errors: str | None = None,
-    gpumem: Sizes | None = None,
-    gpucores: Shares | None = None,
-    mode: Mode | None = None,
-    priority: Priority | None = None,
-    devices: Sequence[str | int] = (),
-    gang: str | None = None,
-    env: Mapping[str, str] | None = None,
-    **options: "Unpack[RunOptions]",
-) -> subprocess.CompletedProcess[str]: ...
-@overload
-def run(
-    command: "Command",
-    *,
-    text: bool | None = None,
-    encoding: str,
-    errors: str | None = None,
-    gpumem: Sizes | None = None,
-    gpucores: Shares | None = None,
-    mode: Mode | None = None,
-    priority: Priority | None = None,
-    devices: Sequence[str | int] = (),
-    gang: str | None = None,
-    env: Mapping[str, str] | None = None,
-    **options: "Unpack[RunOptions]",
-) -> subprocess.CompletedProcess[str]: ...
-@overload
-def run(
-    command: "Command",
-    *,
-    text: Literal[False] | None = None,
-    gpumem: Sizes | None = None,
-    gpucores: Shares | None = None,
-    mode: Mode | None = None,
-    priority: Priority | None = None,
-    devices: Sequence[str | int] = (),
-    gang: str | None = None,
-    env: Mapping[str, str] | None = None,
-    **options: "Unpack[RunOptions]",
+    command: "Command", **options: "Unpack[SliceRunBytes]"
 ) -> subprocess.CompletedProcess[bytes]: ...
+@overload
+def run(
+    command: "Command", **options: "Unpack[SliceRunText]"
+) -> subprocess.CompletedProcess[str]: ...
 def run(
     command: "Command",
     *,

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from hami_py import config, gpu
 from hami_py.errors import StateError
@@ -44,7 +44,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
-    from hami_py.slices.programs import Command, ExecOptions, PopenOptions, RunOptions, Word
+    from hami_py.slices.programs import (
+        Command,
+        ExecOptions,
+        PopenBytes,
+        PopenText,
+        RunBytes,
+        RunText,
+        Word,
+    )
 
 
 class Slice:
@@ -153,35 +161,12 @@ class Slice:
 
     @overload
     def run(
-        self,
-        command: "Command",
-        *,
-        text: Literal[True],
-        encoding: str | None = None,
-        errors: str | None = None,
-        env: Mapping[str, str] | None = None,
-        **options: "Unpack[RunOptions]",
-    ) -> subprocess.CompletedProcess[str]: ...
-    @overload
-    def run(
-        self,
-        command: "Command",
-        *,
-        text: bool | None = None,
-        encoding: str,
-        errors: str | None = None,
-        env: Mapping[str, str] | None = None,
-        **options: "Unpack[RunOptions]",
-    ) -> subprocess.CompletedProcess[str]: ...
-    @overload
-    def run(
-        self,
-        command: "Command",
-        *,
-        text: Literal[False] | None = None,
-        env: Mapping[str, str] | None = None,
-        **options: "Unpack[RunOptions]",
+        self, command: "Command", **options: "Unpack[RunBytes]"
     ) -> subprocess.CompletedProcess[bytes]: ...
+    @overload
+    def run(
+        self, command: "Command", **options: "Unpack[RunText]"
+    ) -> subprocess.CompletedProcess[str]: ...
     def run(
         self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.CompletedProcess[Any]:
@@ -199,35 +184,12 @@ class Slice:
 
     @overload
     def popen(
-        self,
-        command: "Command",
-        *,
-        text: Literal[True],
-        encoding: str | None = None,
-        errors: str | None = None,
-        env: Mapping[str, str] | None = None,
-        **options: "Unpack[PopenOptions]",
-    ) -> subprocess.Popen[str]: ...
-    @overload
-    def popen(
-        self,
-        command: "Command",
-        *,
-        text: bool | None = None,
-        encoding: str,
-        errors: str | None = None,
-        env: Mapping[str, str] | None = None,
-        **options: "Unpack[PopenOptions]",
-    ) -> subprocess.Popen[str]: ...
-    @overload
-    def popen(
-        self,
-        command: "Command",
-        *,
-        text: Literal[False] | None = None,
-        env: Mapping[str, str] | None = None,
-        **options: "Unpack[PopenOptions]",
+        self, command: "Command", **options: "Unpack[PopenBytes]"
     ) -> subprocess.Popen[bytes]: ...
+    @overload
+    def popen(
+        self, command: "Command", **options: "Unpack[PopenText]"
+    ) -> subprocess.Popen[str]: ...
     def popen(
         self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
     ) -> subprocess.Popen[Any]:

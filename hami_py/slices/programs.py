@@ -2,18 +2,18 @@
 
 The environment is all that a slice changes about a program. The options are passed on unchanged.
 They are listed here so that they have types, and a caller under ``mypy --strict`` gets no ``Any``
-back. The options that choose between text and bytes are in the overloads of the functions that take
-these, and ``env`` is never passed on unchanged.
+back. ``env`` is the program's environment without a slice, and is never passed on unchanged.
 """
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import IO, TypeAlias, TypedDict
+from typing import IO, Literal, TypeAlias, TypedDict
 
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, VISIBLE_DEVICES
 from hami_py.errors import StateError, UnsupportedPlatform
+from hami_py.model import Mode, Priority, Shares, Sizes
 
 NOEXEC = "its file system is mounted noexec"
 
@@ -126,21 +126,61 @@ class StartOptions(TypedDict, total=False):
     pipesize: int
 
 
-class PopenOptions(StartOptions, total=False):
-    """The options of ``subprocess.Popen``, except those that choose between text and bytes."""
-
+class _PopenOptions(StartOptions, total=False):
+    env: Mapping[str, str] | None
     bufsize: int
     process_group: int | None
     shell: bool
 
 
-class RunOptions(PopenOptions, total=False):
-    """The options of ``subprocess.run``, except those that choose between text and bytes."""
-
+class _RunOptions(_PopenOptions, total=False):
     input: str | bytes | None
     capture_output: bool
     timeout: float | None
     check: bool
+
+
+class _SliceOptions(TypedDict, total=False):
+    gpumem: Sizes | None
+    gpucores: Shares | None
+    mode: Mode | None
+    priority: Priority | None
+    devices: Sequence[str | int]
+    gang: str | None
+
+
+class _Bytes(TypedDict, total=False):
+    text: Literal[False] | None
+
+
+class _Text(TypedDict, total=False):
+    text: Literal[True]
+    encoding: str
+    errors: str
+
+
+class PopenBytes(_PopenOptions, _Bytes):
+    """The options of ``subprocess.Popen``, for pipes of bytes."""
+
+
+class PopenText(_PopenOptions, _Text):
+    """The options of ``subprocess.Popen``, for pipes of text."""
+
+
+class RunBytes(_RunOptions, _Bytes):
+    """The options of ``subprocess.run``, for an output of bytes."""
+
+
+class RunText(_RunOptions, _Text):
+    """The options of ``subprocess.run``, for an output of text."""
+
+
+class SliceRunBytes(RunBytes, _SliceOptions):
+    """The same, and those of the slice."""
+
+
+class SliceRunText(RunText, _SliceOptions):
+    """The same, and those of the slice."""
 
 
 class ExecOptions(StartOptions, total=False):
