@@ -13,28 +13,6 @@ from pathlib import Path
 
 from hami_py._native import HAMI_MEMORY_LIMITS, HAMI_SHARE_LIMITS, runtime_directory
 
-__all__ = [
-    "ACCOUNT",
-    "CONTEXT_MEMORY",
-    "GRANTS",
-    "GRANULE",
-    "HAMI_SLICE",
-    "INSIDE",
-    "LD_PRELOAD",
-    "LIBRARY_NAME",
-    "LIMITS",
-    "NODE_NAME",
-    "NODE_RUNTIME",
-    "PACKAGED_HOOK",
-    "PACKAGED_LIBRARY",
-    "SUMMARY",
-    "TASK_PRIORITY",
-    "UTILIZATION_POLICY",
-    "VISIBLE_DEVICES",
-    "Settings",
-    "read",
-]
-
 CONTEXT_MEMORY = "HAMI_CONTEXT_MEMORY"
 GRANULE = "HAMI_GRANULE"
 HAMI_SLICE = "HAMI_SLICE"

@@ -8,24 +8,6 @@ import json
 import os
 from collections.abc import Iterable
 
-__all__ = [
-    "CannotRelaunch",
-    "CannotRun",
-    "DamagedFile",
-    "DriverError",
-    "HamiError",
-    "InvalidValue",
-    "NoDevice",
-    "NoDriver",
-    "NotLimited",
-    "SliceInUse",
-    "StateError",
-    "Unfit",
-    "UnknownCard",
-    "UnknownSlice",
-    "UnsupportedPlatform",
-]
-
 
 class HamiError(Exception):
     """The base of all errors of this package.

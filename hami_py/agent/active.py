@@ -37,8 +37,6 @@ from hami_py.node.slots import Slots
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
 
-__all__ = ["ActiveAgent"]
-
 _log = logging.getLogger(__name__)
 
 _MAKE_AGAIN_S = 60.0

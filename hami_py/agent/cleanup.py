@@ -24,8 +24,6 @@ from hami_py.node.ledger import Ledger
 from hami_py.node.processes import pods_with_processes
 from hami_py.serving import Server, page
 
-__all__ = ["Cleanup"]
-
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 5.0

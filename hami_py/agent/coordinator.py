@@ -12,8 +12,6 @@ from pathlib import Path
 
 from hami_py import coordinator
 
-__all__ = ["Coordinator"]
-
 _log = logging.getLogger(__name__)
 
 _PROGRAM = Path(coordinator.__file__).with_name("__main__.py")

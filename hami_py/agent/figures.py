@@ -18,8 +18,6 @@ from hami_py.node.devices import cards_of
 from hami_py.node.ledger import Entry
 from hami_py.node.rows import UNENFORCED, share_of
 
-__all__ = ["Figures"]
-
 _MIB = 1 << 20
 _PERCENT = 100
 _NS = 1_000_000_000

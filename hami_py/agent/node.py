@@ -9,8 +9,6 @@ from hami_py.model.pods.decoding import ApiObject
 from hami_py.model.pods.objects import Node, Quantities
 from hami_py.model.pods.quantities import whole_number
 
-__all__ = ["NodeStore", "OwnNode"]
-
 
 class NodeStatus(ApiObject, frozen=True):
     """``NodeStatus``."""

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 
 from hami_py.node.paths import Paths
 
-__all__ = ["node_lock"]
-
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.02

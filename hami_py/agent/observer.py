@@ -26,8 +26,6 @@ from hami_py.node.library import check_format
 from hami_py.node.processes import kill_container, mapped_files, pod_of
 from hami_py.node.rows import UNENFORCED
 
-__all__ = ["REPORTS", "Observer"]
-
 _log = logging.getLogger(__name__)
 
 _MIB = 1 << 20

@@ -16,8 +16,6 @@ from hami_py.model.pods.request import pod_containers
 from hami_py.model.pods.wire import Assignment
 from hami_py.node.decision import BoundPod
 
-__all__ = ["NodePod", "PodStore", "assigned", "bound_pod", "reference"]
-
 _log = logging.getLogger(__name__)
 
 _MIRROR = "kubernetes.io/config.mirror"

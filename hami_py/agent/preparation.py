@@ -32,8 +32,6 @@ from hami_py.plugin.pod_resources import PodResources
 from hami_py.plugin.preference import preferred
 from hami_py.plugin.service import NotYet
 
-__all__ = ["Preparation"]
-
 _log = logging.getLogger(__name__)
 
 _STATIC = Wait("it is in a static pod, which gets no cards", "create it at the API server instead")

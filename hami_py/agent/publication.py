@@ -14,8 +14,6 @@ from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.names import NameProfile
 from hami_py.node.decision import peak
 
-__all__ = ["publish"]
-
 _log = logging.getLogger(__name__)
 
 _DEADLINE_S = 10.0

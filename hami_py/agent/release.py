@@ -10,8 +10,6 @@ from collections.abc import Callable
 from hami_py.agent.state import NodeState
 from hami_py.node.processes import pods_with_processes
 
-__all__ = ["release_ended"]
-
 _log = logging.getLogger(__name__)
 
 

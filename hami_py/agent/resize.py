@@ -22,8 +22,6 @@ from hami_py.model.pods.resize import decode_resize, resized
 from hami_py.model.pods.wire import Assignment, CardAllocation, Quota, Resize
 from hami_py.node.resizing import refusal, with_cards
 
-__all__ = ["Resizer"]
-
 _log = logging.getLogger(__name__)
 
 _DEADLINE_S = 10.0

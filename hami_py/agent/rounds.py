@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 from hami_py.errors import HamiError
 
-__all__ = ["Rounds"]
-
 _log = logging.getLogger(__name__)
 
 _END_S = 2.0

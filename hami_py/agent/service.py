@@ -27,8 +27,6 @@ from hami_py.monitor import NodeFigures, encode, exposition, hami_exposition
 from hami_py.node.library import install
 from hami_py.serving import Server, page
 
-__all__ = ["Agent"]
-
 _log = logging.getLogger(__name__)
 
 _END_S = 10.0

@@ -10,8 +10,6 @@ from hami_py.node.drift import Kind
 from hami_py.node.paths import Paths
 from hami_py.serving import Listen
 
-__all__ = ["AgentSettings"]
-
 
 @dataclass(frozen=True)
 class AgentSettings:

@@ -9,8 +9,6 @@ from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.objects import unix_time
 from hami_py.monitor import Starts
 
-__all__ = ["StartTimes"]
-
 _BOUNDS_S = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """The API server's times have whole seconds; a pod may wait for a card for hours."""
 

@@ -29,8 +29,6 @@ from hami_py.node.paths import Paths
 from hami_py.node.rows import limit_rows
 from hami_py.node.slots import Slots
 
-__all__ = ["Cards", "NodeState"]
-
 _FRESH_S = 1.0
 """Several parts look at all accounts once a second, and each account has hundreds of KiB."""
 

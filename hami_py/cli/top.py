@@ -21,8 +21,6 @@ from hami_py.config import HAMI_SLICE, Settings
 from hami_py.model import SliceInfo
 from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage
 
-__all__ = ["read_machine", "top"]
-
 
 @click.group(invoke_without_command=True, short_help="Watch cards and slices; or nodes and pods.")
 @click.option(

@@ -10,19 +10,6 @@ from hami_py.cli.output import approximate, legible_command
 from hami_py.model import Card, CardUsage, SliceInfo, regime
 from hami_py.slices import SHOWN_ID, CardUser
 
-__all__ = [
-    "ORDERS",
-    "CardState",
-    "ProcessRow",
-    "Reading",
-    "Row",
-    "Screen",
-    "TopState",
-    "process_rows",
-    "rows_of",
-    "rows_of_own",
-]
-
 _HISTORY = 60
 """Readings that are kept: a minute of one a second."""
 

@@ -21,8 +21,6 @@ from hami_py.cli.live import keys
 from hami_py.cli.output import approximate, duration
 from hami_py.cli.top_state import ORDERS, CardState, Reading, Row, Screen, TopState
 
-__all__ = ["Drawing", "follow", "picture", "print_once"]
-
 Read = Callable[[], Reading]
 
 _BAR = 20

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hami_py.kube import UserServers
     from hami_py.serving import Listen
 
-__all__ = ["view"]
-
 _PORT = 9384
 
 

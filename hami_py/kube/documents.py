@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import yaml
     from yaml.error import Mark
 
-__all__ = ["read_documents", "read_file"]
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _MOST_COPIED = 1_000_000

@@ -2,8 +2,6 @@
 
 from hami_py.errors import HamiError
 
-__all__ = ["Conflict", "Expired", "Forbidden", "KubeError", "NotFound", "Rejected", "Unavailable"]
-
 
 class KubeError(HamiError):
     """A request to the API server failed.

@@ -20,8 +20,6 @@ from urllib.parse import quote
 from hami_py.kube.errors import KubeError
 from hami_py.kube.server import ApiServer
 
-__all__ = ["Event", "EventWriter", "Reference"]
-
 _log = logging.getLogger(__name__)
 
 _AGAIN_S = 600.0

@@ -14,8 +14,6 @@ import msgspec
 
 from hami_py.kube.server import ApiServer
 
-__all__ = ["Followed", "Naming", "Sink", "Undecoded"]
-
 T = TypeVar("T")
 
 

@@ -21,8 +21,6 @@ from hami_py.kube.lists import PAGE, decoded, decoded_object, pages
 from hami_py.kube.server import Status, Stream, failure
 from hami_py.model.pods.decoding import prepare
 
-__all__ = ["Follower"]
-
 _log = logging.getLogger(__name__)
 
 _LIST_S = 60.0

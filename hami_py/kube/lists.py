@@ -18,17 +18,6 @@ from hami_py.kube.followed import Naming, Undecoded
 from hami_py.kube.server import ApiServer, Status
 from hami_py.model.pods.decoding import prepare
 
-__all__ = [
-    "PAGE",
-    "Page",
-    "decoded",
-    "decoded_object",
-    "list_objects",
-    "list_version",
-    "page_of",
-    "pages",
-]
-
 _log = logging.getLogger(__name__)
 
 PAGE = 500

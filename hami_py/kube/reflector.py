@@ -10,8 +10,6 @@ from hami_py.kube.followed import Followed
 from hami_py.kube.follower import Follower
 from hami_py.kube.server import Stream
 
-__all__ = ["Reflector"]
-
 T = TypeVar("T")
 
 

@@ -38,15 +38,6 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient, Configuration
     from urllib3 import BaseHTTPResponse, Timeout
 
-__all__ = [
-    "MERGE_PATCH",
-    "STRATEGIC_PATCH",
-    "ApiServer",
-    "Status",
-    "Stream",
-    "failure",
-]
-
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 

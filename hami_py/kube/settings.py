@@ -9,8 +9,6 @@ from hami_py.errors import InvalidValue
 from hami_py.kube.documents import read_documents
 from hami_py.model.pods import PodSettings, decode_settings
 
-__all__ = ["read_settings"]
-
 
 def read_settings(path: str | os.PathLike[str]) -> PodSettings:
     """Reads a cluster's settings file.

@@ -12,8 +12,6 @@ from hami_py.kube.server import ApiServer
 if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
-__all__ = ["UserServers", "is_token"]
-
 _POOL = 48
 """The connections to keep: 32 to node agents at a time, and some watches."""
 

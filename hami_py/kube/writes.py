@@ -20,16 +20,6 @@ from hami_py.errors import InvalidValue
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.server import MERGE_PATCH, ApiServer
 
-__all__ = [
-    "MOST_BYTES",
-    "annotation_bytes",
-    "bind",
-    "check_annotations",
-    "keeps_labels_of_bindings",
-    "patch_metadata",
-    "patch_status",
-]
-
 MOST_BYTES = 256 << 10
 """The largest size of the keys and values of all annotations of one object together."""
 

@@ -17,8 +17,6 @@ from prometheus_client.registry import Collector
 
 from hami_py.monitor.figures import ContainerFigures, NodeFigures
 
-__all__ = ["hami_exposition"]
-
 _ZONE = "vGPU"
 
 _HOST = ("zone", "device_index", "device_uuid", "device_type")

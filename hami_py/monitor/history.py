@@ -18,8 +18,6 @@ from hami_py.errors import InvalidValue
 from hami_py.model.pods.decoding import prepare
 from hami_py.monitor.figures import NodeFigures, used_shares
 
-__all__ = ["Histories", "History", "Reading", "Series", "decode_history", "readings_of"]
-
 STEP_S = 20.0
 STEPS = 180
 """An hour, together with the seconds of a step."""

@@ -19,8 +19,6 @@ from prometheus_client.registry import Collector
 
 from hami_py.monitor.figures import CardFigures, ContainerFigures, NodeFigures
 
-__all__ = ["exposition"]
-
 _CARD = ("Hostname", "gpu", "UUID", "modelName")
 _CONTAINER = (*_CARD, "namespace", "pod", "container")
 

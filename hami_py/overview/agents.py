@@ -17,8 +17,6 @@ from hami_py.kube.errors import Forbidden
 from hami_py.monitor import History, NodeFigures, decode, decode_history
 from hami_py.overview.objects import AgentPod
 
-__all__ = ["Answers", "ask", "ask_history"]
-
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 32

@@ -25,8 +25,6 @@ from hami_py.overview.waiting import is_waiting, waiting_pod
 from hami_py.scheduler.explanation import CardUsage, NamespaceUsage
 from hami_py.scheduler.view import ClusterView, Listed
 
-__all__ = ["Judged", "Objects", "build", "judge"]
-
 _MIB = 1 << 20
 _PERCENT = 100
 

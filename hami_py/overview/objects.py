@@ -13,8 +13,6 @@ from hami_py.model.pods import objects
 from hami_py.model.pods.decoding import ApiObject, prepare
 from hami_py.scheduler.view import Listed
 
-__all__ = ["AgentPod", "Named", "SeenNode", "SeenPod", "Store"]
-
 
 class WaitingState(ApiObject, frozen=True):
     """``ContainerStateWaiting``."""

@@ -24,8 +24,6 @@ from hami_py.overview.report import Overview
 from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS
 from hami_py.scheduler.view import Listed
 
-__all__ = ["Reader", "Scope"]
-
 _LIST_S = 30.0
 _AGENT_S = 2.0
 

@@ -8,15 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "CardReport",
-    "ContainerReport",
-    "NamespaceReport",
-    "NodeReport",
-    "Overview",
-    "WaitingPod",
-]
-
 
 class CardReport(msgspec.Struct, frozen=True):
     """A card.

@@ -13,8 +13,6 @@ from hami_py.overview.objects import SeenPod
 from hami_py.overview.report import WaitingPod
 from hami_py.scheduler.view import ClusterView
 
-__all__ = ["is_waiting", "unbound_pod", "waiting_pod"]
-
 _USUAL = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of containers that only need time."""
 

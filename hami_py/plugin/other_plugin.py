@@ -8,8 +8,6 @@ no gRPC, so that ``hami doctor`` works without it.
 import socket
 from pathlib import Path
 
-__all__ = ["SOCKET", "accepts", "listens"]
-
 SOCKET = "nvidia-gpu.sock"
 """The socket of NVIDIA's and of HAMi's device plugin, in the kubelet's folder of plugins."""
 

@@ -27,8 +27,6 @@ from hami_py.plugin.api import deviceplugin_pb2_grpc as services
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.service import OPTIONS, DevicePlugin, Handlers
 
-__all__ = ["Registration"]
-
 _log = logging.getLogger(__name__)
 
 _VERSION = "v1beta1"

@@ -19,8 +19,6 @@ from hami_py.plugin.api import deviceplugin_pb2 as api
 from hami_py.plugin.api import deviceplugin_pb2_grpc as services
 from hami_py.plugin.devices import DeviceList
 
-__all__ = ["OPTIONS", "DevicePlugin", "Handlers", "NotYet"]
-
 _log = logging.getLogger(__name__)
 
 OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)

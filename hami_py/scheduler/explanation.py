@@ -15,18 +15,6 @@ import msgspec
 from hami_py.model.pods import wire
 from hami_py.model.pods.decoding import prepare
 
-__all__ = [
-    "CardUsage",
-    "CardView",
-    "ContainerView",
-    "LeftOut",
-    "NamespaceUsage",
-    "NodeUsage",
-    "NodeView",
-    "Outcome",
-    "Refusals",
-]
-
 
 class LeftOut(msgspec.Struct, frozen=True):
     """An object that cannot be decoded.

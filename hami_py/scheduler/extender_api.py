@@ -15,21 +15,6 @@ from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
 from hami_py.model.pods.objects import Node, Pod
 
-__all__ = [
-    "BindArgs",
-    "BindResult",
-    "ExtenderArgs",
-    "FilterArgs",
-    "FilterResult",
-    "HostPriority",
-    "MetaPod",
-    "MetaVictims",
-    "PreemptArgs",
-    "PreemptResult",
-    "Victims",
-    "filter_args",
-]
-
 
 class NodeList(msgspec.Struct, omit_defaults=True):
     """A list of whole nodes; kube-scheduler sends it unless the extender caches nodes."""

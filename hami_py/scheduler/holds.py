@@ -25,8 +25,6 @@ from hami_py.scheduler.settings import Timing
 from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.state.waiting import WaitingPod
 
-__all__ = ["Holds"]
-
 
 @dataclass
 class _LongHold:

@@ -20,8 +20,6 @@ from hami_py.model.pods.wire import Quota
 from hami_py.scheduler.explanation import NamespaceUsage
 from hami_py.scheduler.state.cluster import Cluster
 
-__all__ = ["Metrics", "Watch"]
-
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 4.0, 16.0)
 
 _RESOURCES: tuple[

@@ -22,8 +22,6 @@ from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
 from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.state.pods import Placed
 
-__all__ = ["LastNodes", "proposed", "victims"]
-
 
 class LastNodes:
     """By pod, the node where the search for victims stopped. Threads may share it.

@@ -23,8 +23,6 @@ from hami_py.scheduler.metrics import Metrics
 from hami_py.scheduler.verbs import Verbs
 from hami_py.serving import json_route, page
 
-__all__ = ["probe_routes", "verb_routes"]
-
 _log = logging.getLogger(__name__)
 
 _NODES = 64 << 20

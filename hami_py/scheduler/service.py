@@ -23,8 +23,6 @@ from hami_py.scheduler.state.requeue import Requeuer, storage_class_touch
 from hami_py.scheduler.verbs import Verbs
 from hami_py.serving import Server
 
-__all__ = ["Scheduler", "SchedulerSettings"]
-
 _log = logging.getLogger(__name__)
 
 

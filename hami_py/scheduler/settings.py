@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from hami_py.model import pods
 from hami_py.serving import Listen
 
-__all__ = ["SchedulerSettings", "Timing"]
-
 
 @dataclass(frozen=True)
 class Timing:

@@ -36,8 +36,6 @@ from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.state.nodes import NO_CARDS
 from hami_py.scheduler.state.waiting import check_room
 
-__all__ = ["Verbs"]
-
 _decode_names = Decoder(list[str], "NodeNames")
 
 _NOT_KNOWN = "the cluster is not known yet; kube-scheduler tries the pod again"

@@ -23,7 +23,6 @@ from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.explanation import (
     CardView,
-    ContainerView,
     LeftOut,
     NamespaceUsage,
     NodeUsage,
@@ -34,21 +33,6 @@ from hami_py.scheduler.explanation import (
 from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
 from hami_py.scheduler.state.nodes import Duplicates
 from hami_py.scheduler.state.waiting import check_room
-
-__all__ = [
-    "CardView",
-    "ClusterView",
-    "ContainerView",
-    "DaemonPod",
-    "LeftOut",
-    "Listed",
-    "NamespaceUsage",
-    "NodeUsage",
-    "NodeView",
-    "Outcome",
-    "Refusals",
-    "find_pod",
-]
 
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ never dropped: ordinary reviews are answered, whatever else arrives.
 
 from __future__ import annotations
 
-__all__ = ["Bodies", "Body", "NoRoom"]
-
 
 class NoRoom(Exception):
     """This body was dropped because there was no room."""

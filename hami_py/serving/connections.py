@@ -44,8 +44,6 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Connections", "Limits", "limited"]
-
 _SHARE = 3
 """A peer is admitted while it has fewer than three times as many connections as are free: one peer
 alone gets three quarters of all, the next one three quarters of the rest, and so on. After that, a

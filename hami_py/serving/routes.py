@@ -27,8 +27,6 @@ if sys.version_info >= (3, 11):
 else:
     from async_timeout import timeout
 
-__all__ = ["json_route", "page"]
-
 _log = logging.getLogger(__name__)
 
 _BODY_S = 10.0

@@ -22,8 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hami_py.errors import StateError
 from hami_py.serving.connections import Connections, Limits, limited
 
-__all__ = ["Listen", "Server", "Tls"]
-
 _log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 120

@@ -27,8 +27,6 @@ from hami_py.view.picture import Shown, node_picture
 from hami_py.view.session import Refused
 from hami_py.view.sessions import Busy
 
-__all__ = ["Viewer", "application"]
-
 _FILES = {
     "page.html": "text/html",
     "page.css": "text/css",

@@ -18,8 +18,6 @@ from hami_py.kube.errors import Forbidden
 from hami_py.model.pods.decoding import ApiObject, prepare
 from hami_py.view.picture import EventPicture
 
-__all__ = ["Events", "SeenEvent"]
-
 MOST = 2000
 """Events that are kept."""
 

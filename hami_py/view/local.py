@@ -17,8 +17,6 @@ from hami_py.overview import CardReport, ContainerReport, NodeReport, Overview
 from hami_py.view.picture import Shown, picture
 from hami_py.view.session import Refused
 
-__all__ = ["Machine", "MachineReading", "SliceReading"]
-
 _log = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0

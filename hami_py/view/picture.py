@@ -19,8 +19,6 @@ from hami_py.overview import (
     WaitingPod,
 )
 
-__all__ = ["EventPicture", "NodePicture", "Picture", "Shown", "node_picture", "picture"]
-
 _COMPRESSION = 1
 """The fastest: a picture of 200 nodes with 8 cards each is 20 times smaller with it."""
 

@@ -15,8 +15,6 @@ from hami_py.view.local import Machine, MachineReading
 from hami_py.view.session import SessionSettings
 from hami_py.view.sessions import Sessions
 
-__all__ = ["LocalView", "View", "ViewSettings"]
-
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _CONNECTIONS = 256

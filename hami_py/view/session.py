@@ -27,8 +27,6 @@ from hami_py.overview import Reader, Scope
 from hami_py.view.events import Events
 from hami_py.view.picture import Shown, picture
 
-__all__ = ["Refused", "Session", "SessionSettings"]
-
 _log = logging.getLogger(__name__)
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

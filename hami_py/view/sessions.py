@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from hami_py.kube import ApiServer
 from hami_py.view.session import Session, SessionSettings
 
-__all__ = ["Busy", "Sessions"]
-
 _REFUSED_S = 10.0
 """How long a refused token is remembered, so that it is not asked about at every request."""
 

@@ -24,17 +24,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = [
-    "Authority",
-    "Certificates",
-    "Lifetimes",
-    "Serving",
-    "bundle",
-    "is_whole",
-    "of_another_issuer",
-    "step",
-]
-
 _BACKDATED_S = 300.0
 """A certificate is valid from some time before its creation, because nodes' clocks differ."""
 

@@ -41,8 +41,6 @@ from hami_py.webhook.certificates import (
     step,
 )
 
-__all__ = ["Keeper", "WebhookObjects"]
-
 _log = logging.getLogger(__name__)
 
 _FIELD = "certificates.json"

@@ -13,8 +13,6 @@ from hami_py.serving import Bodies
 from hami_py.webhook.keeper import Keeper
 from hami_py.webhook.review import Reviewer
 
-__all__ = ["exposition"]
-
 
 def exposition(reviewer: Reviewer, keeper: Keeper, bodies: Bodies) -> str:
     """The metrics in Prometheus' text format."""

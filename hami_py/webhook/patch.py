@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from hami_py.model.pods import Admission, ContainerEdit, PodSettings, objects
 from hami_py.model.pods.annotations import LABELS
 
-__all__ = ["make_patch"]
-
 Operation = dict[str, object]
 
 _CONTAINER = re.compile(r"spec\.(?P<list>containers|initContainers)\[(?P<index>\d+)\]")

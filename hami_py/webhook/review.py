@@ -29,8 +29,6 @@ from hami_py.model.pods.annotations import LABELS
 from hami_py.model.pods.decoding import Decoder
 from hami_py.webhook.patch import make_patch
 
-__all__ = ["Review", "Reviewer", "read_review"]
-
 _LONGEST_WARNING = 256
 """The API server truncates longer warnings (it allows 256 characters each, 4096 in all)."""
 

@@ -15,8 +15,6 @@ from hami_py.webhook.keeper import Keeper, WebhookObjects
 from hami_py.webhook.metrics import exposition
 from hami_py.webhook.review import Review, Reviewer, read_review
 
-__all__ = ["Webhook", "WebhookSettings"]
-
 _REVIEW_BYTES = 4 << 20
 """The largest review. An object has up to 1.5 MiB in etcd, and a review has it once or twice."""
 

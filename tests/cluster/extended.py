@@ -15,8 +15,8 @@ from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.service import Scheduler
+from hami_py.scheduler.settings import SchedulerSettings, Timing
 from hami_py.scheduler.view import ClusterView
 from hami_py.serving import Listen
 

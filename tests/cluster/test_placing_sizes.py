@@ -18,7 +18,7 @@ from cluster.objects import PODS
 from cluster.placing import CARD_POLICY, CORES, GPU, MEMORY, NODE_POLICY, USE, Placing, asks
 from cluster.webhooks import webhook
 from hami_py.model.pods import PodSettings
-from hami_py.scheduler.service import SchedulerSettings
+from hami_py.scheduler.settings import SchedulerSettings
 
 CARDS, MIB, TIME = 4, 10_000, 100
 

@@ -14,7 +14,8 @@ from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.kube import ApiServer
 from hami_py.model.pods import PodSettings
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
+from hami_py.scheduler.service import Scheduler
+from hami_py.scheduler.settings import SchedulerSettings
 from hami_py.serving import Listen
 from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.keeper import WebhookObjects

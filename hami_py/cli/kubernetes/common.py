@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from hami_py.kube import ApiServer
     from hami_py.serving import Listen
 
-__all__ = [
-    "api_server_options",
-    "connect",
-    "kubernetes_extra",
-    "parse_listen",
-    "run_service",
-]
-
 
 class _Service(Protocol):
     def start(self) -> None: ...

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hami_py.model.pods import PodSettings
     from hami_py.model.pods.wire import Card
 
-__all__ = ["cordon", "uncordon"]
-
 _DEADLINE_S = 10.0
 _ALL = "all"
 

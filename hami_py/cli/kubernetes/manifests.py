@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from hami_py.model.pods.objects import Pod
     from hami_py.scheduler.view import DaemonPod
 
-__all__ = ["NO_TEMPLATE", "NoPods", "read_pods"]
-
 Object: TypeAlias = dict[str, object]
 
 _AT_ONCE = {

@@ -20,8 +20,6 @@ from hami_py.model import check_object_name
 if TYPE_CHECKING:
     from hami_py.overview import Overview, Reader
 
-__all__ = ["inspect", "quota", "top_node", "top_pod"]
-
 _FORMATS = ("json", "yaml", "wide")
 Format = Literal["json", "yaml", "wide"]
 

@@ -17,15 +17,6 @@ from hami_py.overview import (
     WaitingPod,
 )
 
-__all__ = [
-    "NODE_ORDERS",
-    "POD_ORDERS",
-    "inspect_lines",
-    "namespace_lines",
-    "node_lines",
-    "pod_lines",
-]
-
 _MOST_WAITING = 10
 """The waiting pods that are shown without ``-d``."""
 

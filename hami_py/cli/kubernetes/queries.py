@@ -20,9 +20,8 @@ from hami_py.model import check_object_name
 if TYPE_CHECKING:
     from hami_py.model.pods import PodSettings
     from hami_py.model.pods.objects import Pod
-    from hami_py.scheduler.view import ClusterView, DaemonPod, NodeView, Outcome
-
-__all__ = ["explain", "replay", "snapshot", "what_if"]
+    from hami_py.scheduler.explanation import NodeView, Outcome
+    from hami_py.scheduler.view import ClusterView, DaemonPod
 
 _READ_S = 30.0
 

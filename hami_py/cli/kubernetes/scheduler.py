@@ -69,7 +69,8 @@ def scheduler(
     pod_settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
     with kubernetes_extra():
-        from hami_py.scheduler.service import Scheduler, SchedulerSettings  # noqa: PLC0415
+        from hami_py.scheduler.service import Scheduler  # noqa: PLC0415
+        from hami_py.scheduler.settings import SchedulerSettings  # noqa: PLC0415
 
     settings = SchedulerSettings(
         listen=at,

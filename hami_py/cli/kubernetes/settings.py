@@ -17,8 +17,6 @@ from hami_py.model import check_object_name
 if TYPE_CHECKING:
     from hami_py.model.pods import PodSettings
 
-__all__ = ["judging_options", "read_settings", "report_settings", "settings_option"]
-
 settings_option = click.option(
     "--settings",
     "settings_file",

@@ -35,8 +35,6 @@ from hami_py.scheduler.state.waiting import WaitingPod
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["Binder"]
-
 _log = logging.getLogger(__name__)
 
 

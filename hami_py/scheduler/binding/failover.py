@@ -28,8 +28,6 @@ from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.state.bound import Bound
 from hami_py.scheduler.state.cluster import PODS, Cluster
 
-__all__ = ["FailoverCheck"]
-
 _log = logging.getLogger(__name__)
 
 _PAGE_S = 60.0

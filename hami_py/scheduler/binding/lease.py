@@ -25,8 +25,6 @@ import msgspec
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import NotFound, Unavailable
 
-__all__ = ["Lease", "Tenure"]
-
 _log = logging.getLogger(__name__)
 
 _SET_S = 1.0

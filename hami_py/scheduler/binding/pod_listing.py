@@ -26,8 +26,6 @@ from hami_py.kube.lists import decoded_object, page_of
 from hami_py.model.pods import objects
 from hami_py.scheduler.state.bound import Bound
 
-__all__ = ["PodListing", "pods_of"]
-
 _decoder = msgspec.json.Decoder(objects.Pod)
 
 

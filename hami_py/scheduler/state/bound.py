@@ -17,8 +17,6 @@ from hami_py.model.pods import objects
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.decoding import prepare
 
-__all__ = ["Bound", "is_over"]
-
 
 class _Phase(msgspec.Struct):
     class Status(msgspec.Struct):

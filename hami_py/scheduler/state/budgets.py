@@ -19,8 +19,6 @@ import msgspec
 from hami_py.kube import Undecoded
 from hami_py.scheduler.state.shared import SharedState
 
-__all__ = ["BUDGETS", "Budget", "BudgetSink", "Disrupted", "Remaining"]
-
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
 

@@ -22,8 +22,6 @@ from hami_py.scheduler.state.waiting import WaitingPods
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["NODES", "PODS", "QUOTAS", "Cluster"]
-
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 QUOTAS = "/api/v1/resourcequotas"

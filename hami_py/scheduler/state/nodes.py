@@ -26,8 +26,6 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.state.shared import SharedState
 
-__all__ = ["NO_CARDS", "Duplicates", "NodeSink"]
-
 _log = logging.getLogger(__name__)
 
 NO_CARDS = "no cards are registered"

@@ -22,8 +22,6 @@ from hami_py.scheduler.state.preemptors import Preemptors
 from hami_py.scheduler.state.shared import SharedState
 from hami_py.scheduler.state.waiting import WaitingPods
 
-__all__ = ["Placed", "PodSink"]
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:

@@ -24,8 +24,6 @@ from hami_py.scheduler.state.requeue import Requeuer
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["Preemptors"]
-
 
 @dataclass
 class _Preemptor:

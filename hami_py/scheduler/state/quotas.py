@@ -13,8 +13,6 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.state.shared import SharedState
 
-__all__ = ["QuotaSink"]
-
 
 class QuotaSink:
     """Quotas, by namespace and name.

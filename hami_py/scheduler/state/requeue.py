@@ -18,8 +18,6 @@ from collections.abc import Callable
 from hami_py.kube import ApiServer, patch_metadata
 from hami_py.kube.errors import KubeError
 
-__all__ = ["Requeuer", "storage_class_touch"]
-
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0

@@ -12,8 +12,6 @@ from hami_py.scheduler.state.requeue import Requeuer
 if TYPE_CHECKING:
     from hami_py._native import Allocator
 
-__all__ = ["SharedState"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.model.pods.annotations import LABELS
 
-__all__ = ["Wait", "WaitingPod", "WaitingPods", "check_room", "reason_of"]
-
 _MOST_FILTERED = 1024
 """Pods kept from filters alone. kube-scheduler filters one pod at a time and has some dozens
 between filter and bind."""

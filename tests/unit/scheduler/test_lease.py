@@ -10,8 +10,8 @@ import pytest
 
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.service import Scheduler
+from hami_py.scheduler.settings import SchedulerSettings, Timing
 from hami_py.serving import Listen
 from unit.scheduler import leases
 from unit.scheduler.leases import LASTS_S, TAKEN_AT_S, Leases, Replica, given, leader

@@ -16,8 +16,8 @@ from cluster import recordings
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.kube.server import Status, failure
-from hami_py.scheduler.service import Scheduler, SchedulerSettings
-from hami_py.scheduler.settings import Timing
+from hami_py.scheduler.service import Scheduler
+from hami_py.scheduler.settings import SchedulerSettings, Timing
 from hami_py.serving import Listen
 from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Object, Small

@@ -16,8 +16,9 @@ from hami_py.kube import Followed, list_objects
 from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.scheduler.explanation import LeftOut
 from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.view import ClusterView, LeftOut
+from hami_py.scheduler.view import ClusterView
 from support.extender_calls import filtered
 from unit.pods import build
 from unit.scheduler.small import Small
