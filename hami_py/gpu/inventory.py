@@ -4,20 +4,16 @@ Numbers that NVML does not have for a card, such as its NUMA node, are left out.
 not answer is left out and logged.
 """
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pynvml  # type: ignore[import-untyped]
 
-from hami_py.errors import DriverError
 from hami_py.gpu.driver_memory import driver_memory
-from hami_py.gpu.nvml import cuda_total, handles_of, reported_total, session
+from hami_py.gpu.nvml import cuda_total, read_each, reported_total, session
 from hami_py.model.cards import DriverMemory
 from hami_py.model.pods.wire import Card
-
-_log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
 
@@ -79,7 +75,7 @@ def inventory(slots: int) -> Inventory:
     """
     with session():
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        found, left_out = _find()
+        found, left_out = read_each(_read)
         cards = tuple(
             Card(
                 each.uuid,
@@ -94,26 +90,6 @@ def inventory(slots: int) -> Inventory:
         )
     figures = {each.uuid: driver_memory(each.model, driver) for each in found}
     return Inventory(cards, figures, driver, left_out)
-
-
-def _find() -> tuple[list[_Found], dict[int, str]]:
-    """The cards that answer, and by index the errors of the GPUs that do not.
-
-    Raises:
-        pynvml.NVMLError, DriverError: there are GPUs, and none answers.
-    """
-    found: list[_Found] = []
-    failed: dict[int, pynvml.NVMLError | DriverError] = {}
-    for gpu in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            for handle in handles_of(gpu):
-                found.append(_read(handle, len(found) + len(failed)))
-        except (pynvml.NVMLError, DriverError) as error:
-            _log.warning("card %d is left out, because it does not answer: %s", gpu, error)
-            failed[gpu] = error
-    if failed and not found:
-        raise next(iter(failed.values()))
-    return found, {gpu: str(error) for gpu, error in failed.items()}
 
 
 def _read(handle: object, index: int) -> _Found:

@@ -71,23 +71,8 @@ def cards() -> list[Card]:
 def _listed() -> list[Card]:
     """The cards; those whose memory NVML does not report have none."""
     with session():
-        found: list[Card] = []
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        failed: list[pynvml.NVMLError] = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            first = len(found) + len(failed)
-            try:
-                found += [
-                    _card(handle, first + number, driver)
-                    for number, handle in enumerate(handles_of(index))
-                ]
-            except pynvml.NVMLError as error:
-                _log_change(index, str(error))
-                failed.append(error)
-            else:
-                _log_change(index, None)
-        if failed and not found:
-            raise failed[0]
+        found, _ = read_each(lambda handle, index: _card(handle, index, driver))
     if not found:
         raise NoDevice(
             "NVML",
@@ -215,25 +200,38 @@ def patiently(read: Callable[[], _T]) -> _T:
     return results[0]
 
 
-def handles() -> Iterator[object]:
+def handles() -> list[object]:
     """The handles of the cards that answer; of MIG slices instead of a partitioned GPU.
 
     Raises:
         pynvml.NVMLError: NVML cannot count its GPUs, or none of them answers.
     """
-    failed: list[pynvml.NVMLError] = []
+    return read_each(lambda handle, _: handle)[0]
+
+
+def read_each(read: Callable[[object, int], _T]) -> tuple[list[_T], dict[int, str]]:
+    """Read each card by its handle and its index; log the GPUs that begin or cease to answer.
+
+    Returns:
+        What was read, and by index the error of each GPU that is left out. It keeps its index.
+
+    Raises:
+        pynvml.NVMLError, DriverError: there are GPUs, and none answers.
+    """
+    found: list[_T] = []
+    failed: dict[int, pynvml.NVMLError | DriverError] = {}
     count = pynvml.nvmlDeviceGetCount()
-    for index in range(count):
+    for gpu in range(count):
+        first = len(found) + len(failed)
         try:
-            found = list(handles_of(index))
-        except pynvml.NVMLError as error:
-            _log_change(index, str(error))
-            failed.append(error)
-        else:
-            _log_change(index, None)
-            yield from found
+            found += [read(each, first + slice_) for slice_, each in enumerate(handles_of(gpu))]
+            _log_change(gpu, None)
+        except (pynvml.NVMLError, DriverError) as error:
+            _log_change(gpu, str(error))
+            failed[gpu] = error
     if failed and len(failed) == count:
         raise failed[0]
+    return found, {gpu: str(error) for gpu, error in failed.items()}
 
 
 def _log_change(card: int | str, why: str | None) -> None:

@@ -1,7 +1,6 @@
 """Cards, limits and usage as plain data and pure functions. The types of pods are in ``pods``."""
 
-from hami_py._native import parse_memory, parse_share
-from hami_py.model.cards import Card, find, visible
+from hami_py.model.cards import Card, visible
 from hami_py.model.events import (
     CardSnapshot,
     Event,
@@ -82,7 +81,6 @@ __all__ = [
     "changes",
     "check_name",
     "check_object_name",
-    "find",
     "gang_of_namespace",
     "gang_of_user",
     "ineffective",
@@ -92,9 +90,7 @@ __all__ = [
     "lowest_share",
     "parse_arguments",
     "parse_devices",
-    "parse_memory",
     "parse_options",
-    "parse_share",
     "plan",
     "regime",
     "resized",

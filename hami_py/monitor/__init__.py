@@ -19,7 +19,6 @@ from hami_py.monitor.history import (
     Histories,
     History,
     Reading,
-    Series,
     decode_history,
     readings_of,
 )
@@ -33,7 +32,6 @@ __all__ = [
     "NodeFigures",
     "PodExcess",
     "Reading",
-    "Series",
     "Starts",
     "decode",
     "decode_history",

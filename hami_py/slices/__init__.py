@@ -32,15 +32,11 @@ from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.measured_cards import as_measured
 from hami_py.slices.overbooked import overbooked
 from hami_py.slices.prepare import (
-    Prepared,
-    SliceRequest,
     joined,
-    open_named,
-    open_new,
     plan_new,
     prepared,
 )
-from hami_py.slices.programs import compose, require_glibc, require_library
+from hami_py.slices.programs import require_glibc, require_library
 from hami_py.slices.record import read_record
 from hami_py.slices.registry import SHOWN_ID, list_slices, remove, resize_named
 from hami_py.slices.runtime import runtime_directory, usable
@@ -53,14 +49,11 @@ __all__ = [
     "CardUser",
     "CoordinatorSupervisor",
     "Notifications",
-    "Prepared",
     "Running",
     "Slice",
-    "SliceRequest",
     "as_measured",
     "card_users",
     "cards",
-    "compose",
     "create",
     "die_of",
     "end_like",
@@ -69,8 +62,6 @@ __all__ = [
     "last_error",
     "limits",
     "list_slices",
-    "open_named",
-    "open_new",
     "overbooked",
     "own_slices",
     "plan_new",

@@ -9,7 +9,8 @@ import pytest
 
 from hami_py import StateError, UnsupportedPlatform, config
 from hami_py._native import Account, LimitRow, LimitsPage
-from hami_py.slices import beside, compose, require_glibc, require_library
+from hami_py.slices import beside, require_glibc, require_library
+from hami_py.slices.programs import compose
 from unit.machine import CARDS, Hami, harmless_library
 
 SLICE = Path("/run/slices/a")

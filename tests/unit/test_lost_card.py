@@ -66,7 +66,7 @@ def test_the_other_cards_are_read(
             "processes": [[uuids[1], holding.pid]],
         }
     message = f"card {lost} is left out, because it does not answer: GPU is lost"
-    assert logged.splitlines() == [message] * 2, "once for the inventory, once for the processes"
+    assert logged.splitlines() == [message], "once, by the first that asks"
 
 
 def test_if_no_card_answers_there_is_no_inventory(gpu: StubServer) -> None:

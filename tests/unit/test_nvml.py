@@ -152,6 +152,7 @@ def test_the_free_memory_of_the_other_cards_is_known(
 def test_the_inventory_has_the_cards_that_answer(
     nvml: Nvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
+    monkeypatch.setattr(nvml_module, "_silent", {})
     lose_first(monkeypatch, call)
     found = inventory(slots=4)
     assert [(card.uuid, card.index) for card in found.cards] == [("MIG0", 1), ("MIG3", 2)]

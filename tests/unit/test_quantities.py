@@ -8,7 +8,8 @@ import pytest
 from hami_py import InvalidValue, config, limits, run
 from hami_py._native import LimitRow, LimitsPage, format_memory
 from hami_py.config import Settings
-from hami_py.model import parse_arguments, parse_memory, parse_options, parse_share
+from hami_py._native import parse_memory, parse_share
+from hami_py.model import parse_arguments, parse_options
 from hami_py.slices import current
 from support.slices import GIB, MIB
 from unit.machine import Hami

@@ -11,7 +11,8 @@ import pytest
 
 import hami_py
 from hami_py.errors import UnknownCard
-from hami_py.model import Card, LimitRequest, find, parse_options, plan
+from hami_py.model import Card, LimitRequest, parse_options, plan
+from hami_py.model.cards import find
 from support.running import Started
 from support.slices import GIB
 from support.stub import StubServer

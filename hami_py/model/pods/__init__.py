@@ -19,8 +19,6 @@ cannot disagree. In the order of a pod's way:
 
 from hami_py.model.pods import annotations, objects, wire
 from hami_py.model.pods.admission.admit import Admission, ContainerEdit, admit, judge_ephemeral
-from hami_py.model.pods.admission.environment import EnvironmentPlan, InjectedVariable
-from hami_py.model.pods.admission.findings import Finding
 from hami_py.model.pods.affinity import exclusion_reasons, exclusions
 from hami_py.model.pods.annotations import UnknownVersion
 from hami_py.model.pods.assignment import (
@@ -32,7 +30,7 @@ from hami_py.model.pods.assignment import (
     longest_annotations,
 )
 from hami_py.model.pods.decoding import Decoder
-from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile, aliyun, hami
+from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile, hami
 from hami_py.model.pods.nodes import (
     decode_cards,
     encode_cards,
@@ -55,15 +53,11 @@ __all__ = [
     "Admission",
     "ContainerEdit",
     "Decoder",
-    "EnvironmentPlan",
-    "Finding",
-    "InjectedVariable",
     "NameProfile",
     "Pod",
     "PodSettings",
     "UnknownVersion",
     "admit",
-    "aliyun",
     "annotations",
     "as_assigned",
     "assignment_of",
