@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hami_py.cli.output import approximate, legible_command
-from hami_py.model import Card, CardUsage, SliceInfo, regime
+from hami_py.model import Card, CardUsage, SliceCard, SliceInfo
 from hami_py.slices import SHOWN_ID, CardUser
 
 _HISTORY = 60
@@ -24,31 +24,17 @@ class Row:
         key: the slice and the card, for its history.
         name: the slice's name, or the beginning of its id.
         card: the card's index; ``None``: unknown.
-        used: bytes in use.
-        limit: its memory limit; ``None``: no limit.
-        regime: its share, mode and priority.
-        engine_s: seconds for which the card has run its kernels.
-        throttled_s: seconds for which its threads have waited to launch.
-        refusals: refused allocations.
-        processes: its processes.
+        use: its limits and its use.
+        processes: how many it has.
         about: its command.
-        share: the percent of the card's time that it may use; ``None``: no limit.
-        peak: the most bytes that were in use; ``None``: unknown.
     """
 
     key: tuple[str, str]
     name: str
     card: int | None
-    used: int
-    limit: int | None
-    regime: str
-    engine_s: float
-    throttled_s: float
-    refusals: int
+    use: SliceCard | CardUsage
     processes: int
     about: str
-    share: int | None = None
-    peak: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,19 +105,8 @@ def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
     """The user's slices, without the cards that a slice does not use, if it uses another one."""
     return [
         Row(
-            key=(each.id, card.uuid),
-            name=each.name or each.id[:SHOWN_ID],
-            card=card.index,
-            used=card.memory_used,
-            limit=card.memory_limit,
-            regime=regime(card.share, card.mode, card.priority),
-            engine_s=card.engine_time,
-            throttled_s=card.throttled,
-            refusals=card.refusals,
-            processes=len(each.processes),
-            about=legible_command(each.command),
-            share=card.share,
-            peak=card.memory_peak,
+            *((each.id, card.uuid), each.name or each.id[:SHOWN_ID], card.index, card),
+            *(len(each.processes), legible_command(each.command)),
         )
         for each in slices
         for card in [card for card in each.cards if card.memory_used or card.memory_peak]
@@ -143,30 +118,17 @@ def rows_of_own(usages: Sequence[CardUsage], cards: Sequence[Card]) -> list[Row]
     """The slice that this process is in, as in a container."""
     indexes = {card.uuid: card.index for card in cards}
     return [
-        Row(
-            key=(OWN, card.uuid),
-            name=OWN,
-            card=indexes.get(card.uuid),
-            used=card.memory_used,
-            limit=card.memory_limit,
-            regime=regime(card.share, card.mode, card.priority),
-            engine_s=card.engine_time,
-            throttled_s=card.throttled,
-            refusals=card.refusals,
-            processes=len(card.processes),
-            about="",
-            share=card.share,
-        )
+        Row((OWN, card.uuid), OWN, indexes.get(card.uuid), card, len(card.processes), "")
         for card in usages
     ]
 
 
 ORDERS: Mapping[str, tuple[str, Callable[[Row, float], float]]] = {
     "n": ("name", lambda _, __: 0.0),
-    "m": ("memory", lambda row, _: -row.used),
+    "m": ("memory", lambda row, _: -row.use.memory_used),
     "g": ("GPU time", lambda _, busy: -busy),
-    "t": ("throttled", lambda row, _: -row.throttled_s),
-    "r": ("refusals", lambda row, _: -row.refusals),
+    "t": ("throttled", lambda row, _: -row.use.throttled),
+    "r": ("refusals", lambda row, _: -row.use.refusals),
 }
 """By key: what slices are sorted by, and then by name."""
 
@@ -213,10 +175,10 @@ class TopState:
             rate = None
             if before is not None and elapsed_s > 0:
                 # Not below 0: while a process ends, its time may count in neither place.
-                rate = min(1.0, max(0.0, row.engine_s - before) / elapsed_s)
+                rate = min(1.0, max(0.0, row.use.engine_time - before) / elapsed_s)
             busy[row.key] = _with(self._busy.get(row.key), rate)
         self._busy, self._at_s = busy, now_s
-        self._engine = {row.key: row.engine_s for row in rows}
+        self._engine = {row.key: row.use.engine_time for row in rows}
         return self.screen(reading)
 
     def screen(self, reading: Reading) -> Screen:

@@ -20,6 +20,7 @@ from rich.text import Text
 from hami_py.cli.live import keys
 from hami_py.cli.output import approximate, duration
 from hami_py.cli.top_state import ORDERS, CardState, Reading, Row, Screen, TopState
+from hami_py.model import regime
 
 Read = Callable[[], Reading]
 
@@ -191,15 +192,16 @@ def _card_cells(state: CardState, history: Sequence[float], drawing: Drawing) ->
 
 
 def _cells(row: Row, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
-    limit = "-" if row.limit is None else approximate(row.limit)
+    use, total = row.use, row.use.memory_limit
+    limit = "-" if total is None else approximate(total)
     yield from (Text(row.name), Text(_index(row.card)))
-    yield Text(f"{approximate(row.used)}/{limit}")
-    yield drawing.bar(row.used / row.limit if row.limit else None)
-    yield Text(row.regime)
+    yield Text(f"{approximate(use.memory_used)}/{limit}")
+    yield drawing.bar(use.memory_used / total if total else None)
+    yield Text(regime(use.share, use.mode, use.priority))
     yield Text(f"{100 * history[-1]:.0f}%" if history else "-")
     yield drawing.line(history)
-    yield Text(duration(row.throttled_s))
-    yield from (Text(str(row.refusals)), Text(str(row.processes)), Text(row.about))
+    yield Text(duration(use.throttled))
+    yield from (Text(str(use.refusals)), Text(str(row.processes)), Text(row.about))
 
 
 def print_once(read: Read, seconds: float) -> None:

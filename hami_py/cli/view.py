@@ -145,15 +145,15 @@ def _serve_machine(listen: Listen) -> None:
                 SliceReading(
                     ContainerReport(
                         *("", row.name, row.about, "", row.key[1], row.card),
-                        memory_limit=row.limit,
-                        share_limit=None if row.share is None else row.share / 100,
-                        memory_used=row.used,
-                        memory_peak=row.peak,
-                        throttled=row.throttled_s,
-                        refusals=row.refusals,
+                        memory_limit=row.use.memory_limit,
+                        share_limit=None if row.use.share is None else row.use.share / 100,
+                        memory_used=row.use.memory_used,
+                        memory_peak=getattr(row.use, "memory_peak", None),
+                        throttled=row.use.throttled,
+                        refusals=row.use.refusals,
                         processes=row.processes,
                     ),
-                    row.engine_s,
+                    row.use.engine_time,
                 )
                 for row in rows
             ],

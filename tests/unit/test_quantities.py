@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from hami_py import InvalidValue, config, limits, run
-from hami_py._native import LimitRow, LimitsPage, format_memory
+from hami_py._native import LimitRow, LimitsPage, format_memory, parse_memory, parse_share
 from hami_py.config import Settings
-from hami_py._native import parse_memory, parse_share
 from hami_py.model import parse_arguments, parse_options
 from hami_py.slices import current
 from support.slices import GIB, MIB

@@ -32,8 +32,8 @@ CARD = Card(0, "GPU-a", "NVIDIA A100", 40 * GIB)
 
 
 def row(name: str = "train", *, used: int = GIB, engine_s: float = 0.0, refusals: int = 0) -> Row:
-    key = (name, "GPU-a")
-    return Row(key, name, 0, used, 4 * GIB, "30% hard", engine_s, 0.0, refusals, 1, "python [x] y")
+    use = SliceCard("GPU-a", 0, 4 * GIB, used, refusals, share=30, engine_time=engine_s)
+    return Row((name, "GPU-a"), name, 0, use, 1, "python [x] y")
 
 
 def text(state: TopState, *rows: Row, now_s: float, width: int = 200, used: int = GIB) -> str:
@@ -52,10 +52,10 @@ def printed(screen: Screen, width: int, height: int | None = None) -> str:
 def test_the_used_part_of_the_time_is_that_between_two_readings() -> None:
     state = TopState()
     first = text(state, row(engine_s=5.0), now_s=10.0)
-    assert re.search(r"30% hard +- ", first), "one reading has no rate"
-    assert re.search(r"30% hard +25% ", text(state, row(engine_s=5.5), now_s=12.0))
+    assert re.search(r"30% +- ", first), "one reading has no rate"
+    assert re.search(r"30% +25% ", text(state, row(engine_s=5.5), now_s=12.0))
     # A process has ended, and its time counts nowhere for a moment.
-    assert re.search(r"30% hard +0% ", text(state, row(engine_s=1.0), now_s=13.0))
+    assert re.search(r"30% +0% ", text(state, row(engine_s=1.0), now_s=13.0))
 
 
 def test_a_minute_is_kept() -> None:
@@ -127,12 +127,11 @@ def screen() -> Screen:
             key=(name, f"GPU-{card}"),
             name=name,
             card=card,
-            used=21 * GIB // 2,
-            limit=40 * GIB,
-            regime="30% soft high",
-            engine_s=1.0,
-            throttled_s=62.0,
-            refusals=3,
+            use=SliceCard(
+                *(f"GPU-{card}", card, 40 * GIB, 21 * GIB // 2, 3, 30, "soft", "high"),
+                engine_time=1.0,
+                throttled=62.0,
+            ),
             processes=2,
             about=COMMAND,
         )
@@ -196,14 +195,13 @@ def test_a_long_name_takes_the_room_that_others_leave() -> None:
     name = "n" * 63
     lines = text(TopState(), row(name), now_s=0.0, width=80).splitlines()
     (line,) = [line for line in lines if line.startswith("nnn")]
-    assert re.match(r"n{23}… +0 +1GiB/4GiB +30% hard", line), line
+    assert re.match(r"n{23}… +0 +1GiB/4GiB +30%", line), line
 
 
 def test_inside_a_container_the_slice_has_the_cards_index() -> None:
     usage = CardUsage("GPU-a", 4 * GIB, GIB, 3 * GIB, 2, (), share=30, throttled=1.5)
     (own,) = rows_of_own([usage], [Card(3, "GPU-a", "NVIDIA A100", 40 * GIB)])
-    assert (own.name, own.card, own.used, own.limit) == ("this container", 3, GIB, 4 * GIB)
-    assert (own.regime, own.throttled_s, own.refusals) == ("30%", 1.5, 2)
+    assert (own.name, own.card, own.use) == ("this container", 3, usage)
 
 
 def test_cards_that_a_slice_does_not_use_are_left_out() -> None:
