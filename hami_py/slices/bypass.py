@@ -31,7 +31,7 @@ from hami_py.errors import NotLimited
 from hami_py.slices import elf
 from hami_py.slices.processes import (
     command_of,
-    lock_holders,
+    holders_of,
     mappings,
     named_in,
     read_stat,
@@ -228,7 +228,7 @@ class BypassWatcher:
         """Whether another ``hami run`` or Python program has started it in the same slice."""
         while (stat := read_stat(pid)) is not None and self._is_inside(stat.parent):
             pid = stat.parent
-        holders = lock_holders(self._directory / RECORD) - {os.getpid()}
+        holders = holders_of(self._directory / RECORD) - {os.getpid()}
         return stat is not None and stat.parent in holders
 
 

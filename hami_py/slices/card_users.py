@@ -14,6 +14,9 @@ from hami_py.slices.processes import command_of, has_host_pids
 _NOBODY = 65534
 """The user that the kernel reports for one who does not exist in our user namespace."""
 
+_ALL_USERS = ["0", "0", "4294967295"]
+"""``/proc/self/uid_map`` of the host's user namespace, in which every user exists."""
+
 
 @dataclass(frozen=True)
 class CardUser:
@@ -68,7 +71,9 @@ def _user_of(pid: int) -> str | None:
     except OSError:
         return None
     uid = next((int(line.split()[1]) for line in status.splitlines() if line[:4] == "Uid:"), None)
-    if uid is None or uid == _NOBODY:
+    if uid is None:
+        return None
+    if uid == _NOBODY and Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
         return None
     try:
         return pwd.getpwuid(uid).pw_name

@@ -53,8 +53,13 @@ def _held(settings: Settings, *, of_all_users: bool) -> Iterator[Path]:
     if of_all_users and os.geteuid() == 0:
         places = ("/tmp", "/dev/shm")  # noqa: S108
         runtimes.update(path for place in places for path in Path(place).glob("hami-*"))
+    locked = lock_holders()
     for runtime in sorted(runtimes):
+        directories: list[Path] = []
         with suppress(OSError):
-            for directory in (runtime / "slices").iterdir():
-                if not (directory / LAYERS).exists() and lock_holders(directory / RECORD):
+            directories += (runtime / "slices").iterdir()
+        for directory in directories:
+            with suppress(OSError):
+                is_inner = (directory / LAYERS).exists()
+                if not is_inner and (directory / RECORD).stat().st_ino in locked:
                     yield directory

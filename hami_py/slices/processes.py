@@ -245,18 +245,21 @@ def _fields(pid: int) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
-def lock_holders(path: Path) -> frozenset[int]:
-    """The processes that have locked a file, according to ``/proc/locks``."""
+def lock_holders() -> dict[int, set[int]]:
+    """The processes that have locked files, by inode, according to ``/proc/locks``."""
+    found: dict[int, set[int]] = {}
     with suppress(OSError, ValueError):
-        inode = str(path.stat().st_ino)
-        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        # "1: FLOCK ADVISORY READ 4711 08:01:131 0 EOF"; 0 is a process of another namespace.
-        return frozenset(
-            int(fields[4])
-            for fields in locks
-            if len(fields) > 5
-            and fields[1] == "FLOCK"
-            and fields[5].rpartition(":")[2] == inode
-            and int(fields[4]) > 0
-        )
+        for line in Path("/proc/locks").read_text().splitlines():
+            # "1: FLOCK ADVISORY READ 4711 08:01:131 0 EOF"; 0 is a process of another namespace.
+            fields = line.split()
+            if len(fields) > 5 and fields[1] == "FLOCK" and int(fields[4]) > 0:
+                inode = int(fields[5].rpartition(":")[2])
+                found.setdefault(inode, set()).add(int(fields[4]))
+    return found
+
+
+def holders_of(path: Path) -> frozenset[int]:
+    """The processes that have locked a file."""
+    with suppress(OSError):
+        return frozenset(lock_holders().get(path.stat().st_ino, ()))
     return frozenset()

@@ -47,7 +47,7 @@ from hami_py.slices.overbooked import overbooked
 from hami_py.slices.processes import (
     Environments,
     command_of,
-    lock_holders,
+    holders_of,
     pid_namespace,
     read_environments,
 )
@@ -129,7 +129,7 @@ def remove(settings: Settings, name: str) -> None:
         directory = _find(slices, name)
         entry = _entry(directory, read_environments(hold.oldest([directory])))
         if entry.held or entry.in_use:
-            holders = lock_holders(directory / RECORD)
+            holders = holders_of(directory / RECORD)
             raise SliceInUse(f"slice {legible(name)}", entry.inside | holders)
         hold.end(directory, entry.record)
         if directory.exists():

@@ -67,12 +67,16 @@ def test_memory_of_a_dead_process_is_free_when_the_driver_has_freed_it(
 
 
 @pytest.mark.parametrize("shifted", NAMESPACES, indirect=True)
-def test_shares_hold(stub_server, program, tmp_path, shifted):
-    """Each of two slices has 5 s of work. They are compared when 2 s of it are done."""
+def test_processes_of_a_slice_divide_its_share(stub_server, program, tmp_path, shifted):
+    """Each of two processes has 5 s of work. They are compared when 2 s of it are done."""
     gpu = stub_server("a100")
     env = {**gpu.env, "PYTHONPATH": str(ROOT), "HAMI_RUNTIME_DIR": str(tmp_path)}
-    run = [sys.executable, "-m", "hami_py", "run", "--gpucores", "50", "--mode", "soft", "--"]
+    run = [sys.executable, "-m", "hami_py", "run"]
     prefix, other = shifted(env)
+    ways = [
+        (env, [*run, "--name", "both", "--gpucores", "60", "--"]),
+        (other, [*prefix, *run, "--join", "both", "--"]),
+    ]
 
     def busy():
         rows = [row for row in gpu.ledger()["processes"] if row["library"] == "cuda"]
@@ -80,14 +84,13 @@ def test_shares_hold(stub_server, program, tmp_path, shifted):
 
     with contextlib.ExitStack() as programs:
         programs.callback(coordinator.end, tmp_path / "hami")
-        both = [
-            programs.enter_context(Console(program("console"), variables, prefix=words))
-            for variables, words in [(env, run), (other, [*prefix, *run])]
-        ]
-        for console in both:
+        both = []
+        for variables, words in ways:
+            console = Console(program("console"), variables, prefix=words)
+            both.append(programs.enter_context(console))
             console.do(*BEGIN, "kernel k m k_5000us")
         for _ in range(1000):
             for console in both:
                 console.tell("launch cuLaunchKernel k s0")
         until(lambda: sum(busy()) >= 2, lambda: f"the programs had {busy()} s")
-        assert min(busy()) >= 0.25, busy()
+        assert min(busy()) >= 0.5, busy()
