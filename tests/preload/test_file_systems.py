@@ -16,7 +16,7 @@ import pytest
 
 from support.requirements import skip_or_fail
 from support.running import run
-from support.slices import GIB, MIB
+from support.slices import GIB, MIB, make
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
 
@@ -90,6 +90,17 @@ def test_cuda_is_refused_where_no_account_can_be(gpu, on, artifacts, tmp_path, m
     assert (granted, gpu.peak()) == (0, 0)
     first, second = errors.splitlines()
     assert first == second and f"{place}/hami/environment" in first and "HAMI_RUNTIME_DIR" in first
+
+
+def test_a_slice_that_was_moved_there_is_refused(gpu, on, preload, tmp_path):
+    """Each process that joins an account tests it: the file system may be another one by then."""
+    made = make(tmp_path / "slice", dict.fromkeys(gpu.uuids(), LIMIT))
+    place = tmp_path / "place"
+    mount = f"{OVERLAY.format('')} && cp -a {made}/. $PLACE/"
+    env = {name: text.replace(str(made), str(place)) for name, text in preload(gpu, made).items()}
+    granted, errors = on(mount, place, env)
+    assert (granted, gpu.peak()) == (0, 0)
+    assert "does not keep the locks" in errors
 
 
 @pytest.fixture
