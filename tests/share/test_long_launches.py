@@ -115,3 +115,53 @@ def test_long_launches_among_short_ones(world: Worlds, kernels_us: str) -> None:
     ]
     played = world().play(both, _SECONDS)
     assert _least(played, "neighbour") >= 60
+
+
+def _different(count: int, ms: int, how: str, before: int) -> Program:
+    return Program((_SECONDS, count, 1000 * ms, how, before), name="different")
+
+
+_COUNTS = (2, 3, 4, 6, 8, 12, 16)
+
+
+@pytest.mark.parametrize(
+    ("how", "count", "ms", "processes", "before"),
+    varied(
+        [
+            ("kernels", 8, 90, 1, 0),
+            ("graphs", 16, 200, 1, 0),
+            ("kernels", 4, 40, 2, 0),
+            ("graphs", 8, 90, 2, 1000),
+            ("kernels", 2, 90, 1, 1000),
+        ],
+        tuple(_HOW),
+        _COUNTS,
+        (20, 40, 60, 90, 120, 150, 200, 300),
+        (1, 2),
+        (0, 1000),
+    ),
+)
+def test_different_long_launches(
+    world: Worlds, *, how: str, count: int, ms: int, processes: int, before: int
+) -> None:
+    """Also behind short kernels: the driver's queue has room for more of them."""
+    both = [
+        Container("long", [_different(count, ms, how, before)] * processes, 20),
+        Container("neighbour", [w.ASYNC_500US.program], 79),
+    ]
+    played = world().play(both, _SECONDS)
+    assert _least(played, "neighbour") >= min(60, 93 - processes * ms / 10)
+
+
+@pytest.mark.parametrize("company", ["alone", pytest.param("beside one", marks=TORTURE)])
+@pytest.mark.parametrize("us", [200, *(pytest.param(us, marks=TORTURE) for us in (20, 1000))])
+def test_many_different_short_kernels_lose_no_time(world: Worlds, us: int, company: str) -> None:
+    """Each of a thousand is launched for the first time once."""
+    seconds = 1.5
+    program = Program((seconds, 1000, us, "kernels", 0), name="different")
+    containers = [Container("many", [program], 50, "soft")]
+    if company == "beside one":
+        containers.append(Container("neighbour", [w.ASYNC_500US.program], 50, "soft"))
+    played = world(late_us=50).play(containers, seconds)
+    completed = played.said["many"][0]["completed"] * us / 1e6
+    assert completed >= 0.95 * seconds / len(containers)

@@ -7,7 +7,7 @@ use hami_account::ComputeState::{self, Idle, Running, Waiting};
 use hami_account::{ComputeWords, Debt, Report};
 use hami_limits::grants::{Grant, Kind, UNBLOCKS_IDLE};
 use hami_share::own::{Own, OwnLease};
-use hami_share::pace::Progress;
+use hami_share::pace::{Costs, LEAST_COST, Progress};
 use hami_share::{TIMING, Wall};
 
 use crate::capture;
@@ -69,6 +69,7 @@ pub(crate) struct State {
     /// How many of them have work in flight.
     pub(crate) busy: usize,
     pub(crate) progress: Progress,
+    costs: Costs,
     pub(crate) own: OwnLease,
     pub(crate) wall: Wall,
     /// The debt that earlier processes of the slices have left.
@@ -93,6 +94,7 @@ impl State {
             streams: Vec::new(),
             busy: 0,
             progress: Progress::default(),
+            costs: Costs::default(),
             own: OwnLease::new(at),
             wall: Wall::default(),
             unpaid_debt: seats.unpaid_debt(at),
@@ -140,7 +142,7 @@ impl State {
         let own = rate.map_or(Own::Held(depth), |rate| self.own.ask(at, rate, running, depth));
         let held = if let Own::Held(depth) = own { Some(depth) } else { None };
         let held = held.filter(|_| has_lease);
-        if let Some(depth) = held.filter(|depth| !self.is_full(queue, *depth)) {
+        if let Some(depth) = held.filter(|depth| !self.is_full(queue, function, *depth)) {
             return Verdict::Go { depth, has_lease };
         }
         // The work may have ended without being noticed yet.
@@ -148,8 +150,12 @@ impl State {
         if at >= self.stalls_at().max(asked_at + noticed) {
             self.progress.stalled(at, has_lease);
         }
-        let alike_ns = self.on(queue).and_then(|on| on.pace.alike_ns(function));
-        if self.progress.admits(at, alike_ns) {
+        let waits = self.on(queue).map(|on| on.pace.waits(function, &self.costs));
+        if self.progress.admits(at, waits.unwrap_or_default()) {
+            // Others of it wait no longer. It counts as short until it has ended.
+            if let Some((1.., false)) = waits {
+                self.costs.insert(function, LEAST_COST);
+            }
             return Verdict::Go { depth, has_lease: false };
         }
         let until = self.stalls_at().max(asked_at + noticed);
@@ -171,12 +177,12 @@ impl State {
     }
 
     /// Whether enough is in flight, on the stream or on the card.
-    fn is_full(&self, queue: Queue, depth: u64) -> bool {
+    fn is_full(&self, queue: Queue, function: usize, depth: u64) -> bool {
         let on = self.on(queue).filter(|on| !on.pace.is_idle());
         let total = || self.streams.iter().map(|on| on.pace.in_flight_ns()).sum::<u64>();
         // Kernels of a few streams may wait for each other.
         let is_crowded = if on.is_some() { self.busy > 1 } else { self.busy >= FREE_STREAMS };
-        on.is_some_and(|on| on.pace.is_full(depth))
+        on.is_some_and(|on| on.pace.is_full(self.costs.get(&function).copied(), depth))
             || (is_crowded && total() / self.own.overlap() >= STREAMS_DEPTH * depth)
     }
 
@@ -231,7 +237,8 @@ impl State {
         if was_idle {
             (on.runs_since, on.ended_at) = (at, None);
         }
-        let is_whole = on.pace.launched(function, depth);
+        let cost = self.costs.get(&function).copied();
+        let is_whole = on.pace.launched(function, cost, depth);
         on.launched_at = at;
         on.is_broken = false;
         // In a stall, events would fill the driver's queue.
@@ -265,8 +272,8 @@ impl State {
     /// it is billed, as far as that much time has passed. Returns the billed time.
     pub(crate) fn ended(&mut self, queue: Queue, took: Option<u64>, busy: u64, at: u64) -> u64 {
         let waited = self.progress.ended(at, took.unwrap_or(0));
-        if let Some(on) = self.on_mut(queue) {
-            on.pace.ended(took, waited);
+        if let Some(on) = self.streams.iter_mut().find(|on| on.queue == queue) {
+            on.pace.ended(took, waited, &mut self.costs);
             (on.runs_since, on.poll_at) = (at, 0);
             let is_idle = on.pace.is_idle();
             self.busy -= usize::from(is_idle);

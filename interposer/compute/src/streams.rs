@@ -96,7 +96,7 @@ impl OnStream {
 
     /// The oldest work, if there is any.
     pub(crate) fn due(&self) -> Option<Due> {
-        let oldest = self.pace.oldest().map(|interval| interval.mark);
+        let oldest = self.pace.oldest();
         (!self.pace.is_idle()).then(|| Due {
             stream: self.stream,
             queue: self.queue,
@@ -114,7 +114,7 @@ impl OnStream {
     pub(crate) fn is_due(&self, due: &Due) -> bool {
         self.queue == due.queue
             && match (self.pace.oldest(), due.end) {
-                (Some(interval), Some(end)) => interval.mark.end == end,
+                (Some(marks), Some(end)) => marks.end == end,
                 (None, None) => self.pace.open() > 0 && self.launched_at == due.launched_at,
                 _ => false,
             }

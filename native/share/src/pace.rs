@@ -2,165 +2,157 @@
 //! nothing of that work ends.
 //!
 //! The launches of a stream are counted in *intervals*: behind each interval the library records an
-//! event. The interval's time over its launches is their mean cost. So an interval doubles or
-//! shrinks until it takes the time that it should, and as many of them are in flight as the depth
-//! allows: at least two, one that runs and one that waits. Launches of which nothing is known, or
-//! which take longer than that, are in flight one by one.
+//! event. Its time tells the cost of the first function, or of the last one, if that is long or of
+//! unknown cost. An interval has as many launches as take the time that it should. As many are in
+//! flight as the depth allows: at least two, one that runs and one that waits. Longer launches are in
+//! flight one by one, and those of unknown cost too, until some in a row have been short.
 //!
 //! A kernel may wait for a launch that comes later: of another stream, thread or process. So a
 //! launch waits only while work of the process ends now and then ([`Progress`]). After the time in
 //! which something should have ended, one launch is made, then two, then four. A long kernel looks
-//! the same. So launches of the function that runs wait longer: a program would queue long kernels,
-//! or graphs, faster than they end.
+//! the same. So launches of the function that runs, or of unknown cost, wait longer: a program would
+//! queue long kernels, or graphs, faster than they end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::TIMING;
 
-/// Launches of a stream up to an event of ours, which is, or leads to, `mark`.
-#[derive(Clone, Copy, Debug)]
-pub struct Interval<M> {
-    /// How many launches.
-    pub launches: u64,
-    /// The function of the first of them.
-    pub function: usize,
-    /// What the caller knows of its event.
-    pub mark: M,
+/// How long a launch of each function takes, in ns, if one has ended.
+pub type Costs = BTreeMap<usize, u64>;
+/// The most functions whose cost is remembered: a program may create graphs without end.
+const MOST_COSTS: usize = 4096;
+/// No launch takes less, in ns.
+pub const LEAST_COST: u64 = 1_000;
+
+/// An interval: the launches of a stream up to an event of ours.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    launches: u64,
+    /// Those of functions of unknown cost.
+    unknown: u64,
+    /// How long those of known cost take, and how long those before the last launch, in ns.
+    ns: u64,
+    before_ns: u64,
+    /// The first function and its cost, and the last function.
+    first: (usize, u64),
+    last: usize,
+    /// Whether one is long, or of unknown cost.
+    is_measured: bool,
 }
 
-/// The launches in flight on one stream.
+/// The launches in flight on one stream. `M` is what the caller knows of the event of an interval.
 #[derive(Debug)]
 pub struct StreamPace<M> {
-    /// The launches since the last event, and the function of the first of them.
-    open: u64,
-    open_function: usize,
-    closed: VecDeque<Interval<M>>,
-    /// The mean time of a launch in the last interval, in ns, and the function of the first of them;
-    /// `None` before the first one. It is at least half of the time before, if that was of another
-    /// function.
-    cost: Option<u64>,
-    cost_of: usize,
-    /// How many launches in a row have taken about this time.
-    in_a_row: u64,
+    open: Work,
+    closed: VecDeque<(Work, M)>,
+    /// How many functions in a row were short when their cost became known.
+    short: u64,
 }
 
 impl<M> Default for StreamPace<M> {
     fn default() -> Self {
-        Self {
-            open: 0,
-            open_function: 0,
-            closed: VecDeque::new(),
-            cost: None,
-            cost_of: 0,
-            in_a_row: 1,
-        }
+        Self { open: Work::default(), closed: VecDeque::new(), short: 0 }
     }
 }
 
 impl<M> StreamPace<M> {
     /// Whether nothing can be in flight.
     pub fn is_idle(&self) -> bool {
-        self.open == 0 && self.closed.is_empty()
+        self.open.launches == 0 && self.closed.is_empty()
     }
 
-    /// How many launches may be in flight.
-    pub fn in_flight(&self) -> u64 {
-        self.open + self.closed.iter().map(|interval| interval.launches).sum::<u64>()
+    fn sum(&self, of: impl Fn(&Work) -> u64) -> u64 {
+        of(&self.open) + self.closed.iter().map(|(work, _)| of(work)).sum::<u64>()
     }
 
     /// How long they are expected to take, in ns.
     pub fn in_flight_ns(&self) -> u64 {
-        self.in_flight().saturating_mul(self.cost.unwrap_or(0))
+        self.sum(|work| work.ns)
     }
 
     /// The launches behind the last event.
     pub fn open(&self) -> u64 {
-        self.open
+        self.open.launches
     }
 
-    /// The oldest interval in flight.
-    pub fn oldest(&self) -> Option<&Interval<M>> {
-        self.closed.front()
+    /// The mark of the oldest interval in flight.
+    pub fn oldest(&self) -> Option<&M> {
+        self.closed.front().map(|(_, mark)| mark)
     }
 
     /// The mark of the newest interval in flight.
     pub fn newest(&self) -> Option<&M> {
-        self.closed.back().map(|interval| &interval.mark)
+        self.closed.back().map(|(_, mark)| mark)
+    }
+
+    fn oldest_work(&self) -> &Work {
+        self.closed.front().map_or(&self.open, |(work, _)| work)
     }
 
     /// How long the oldest interval is expected to take, or what is open if there is none.
     pub fn expected_ns(&self) -> u64 {
-        let launches = self.closed.front().map_or(self.open, |interval| interval.launches);
-        launches.saturating_mul(self.cost.unwrap_or(0))
+        self.oldest_work().ns
     }
 
-    /// How many launches an interval may have.
-    fn most(&self, depth: u64) -> u64 {
-        self.fitting(depth).min(self.in_a_row.saturating_mul(2))
+    /// Whether as much is in flight as may be, for a launch that takes `cost`, if that is known.
+    pub fn is_full(&self, cost: Option<u64>, depth: u64) -> bool {
+        let is_full = match cost {
+            Some(cost) => self.in_flight_ns().saturating_add(cost) > depth,
+            None => self.sum(|work| work.unknown) > (self.short / 4).min(3),
+        };
+        is_full && !self.is_idle()
     }
 
-    /// How many launches take as long as an interval should.
-    fn fitting(&self, depth: u64) -> u64 {
-        let ns = (depth / 2).min(TIMING.interval);
-        self.cost.map_or(1, |cost| ns.checked_div(cost).unwrap_or(u64::MAX)).max(1)
-    }
-
-    /// Whether as much is in flight as may be.
-    pub fn is_full(&self, depth: u64) -> bool {
-        let in_flight = self.in_flight();
-        if in_flight == 0 {
-            return false;
+    /// How long a launch of a function waits while the work is stalled, in ns, and whether it is of
+    /// the function that runs. One of unknown cost may be long.
+    pub fn waits(&self, function: usize, costs: &Costs) -> (u64, bool) {
+        let is_known = costs.contains_key(&function);
+        match self.oldest_work().first.0 == function {
+            _ if self.is_idle() => (0, false),
+            true if is_known => (self.expected_ns(), true),
+            is_alike => (if is_known { 0 } else { TIMING.unknown }, is_alike),
         }
-        let Some(cost) = self.cost else { return true };
-        // While the intervals grow, their cost may be that of a few launches only.
-        let most = self.most(depth);
-        let is_growing = most < self.fitting(depth);
-        (in_flight + 1).saturating_mul(cost) > depth || (is_growing && in_flight >= 2 * most)
     }
 
-    /// How long the oldest interval may take, if it began with this function.
-    pub fn alike_ns(&self, function: usize) -> Option<u64> {
-        let of = self.closed.front().map_or(self.open_function, |oldest| oldest.function);
-        let may_take = || if self.cost_of == of { self.expected_ns() } else { TIMING.unknown };
-        (!self.is_idle() && of == function).then(may_take)
-    }
-
-    /// A launch of a function is made. Returns whether an event belongs behind it.
-    pub fn launched(&mut self, function: usize, depth: u64) -> bool {
-        if self.open == 0 {
-            self.open_function = function;
+    /// A launch of a function is made that takes `cost`, if that is known. Returns whether an event
+    /// belongs behind it.
+    pub fn launched(&mut self, function: usize, cost: Option<u64>, depth: u64) -> bool {
+        let (work, longest) = (&mut self.open, (depth / 2).min(TIMING.interval));
+        if work.launches == 0 {
+            work.first = (function, cost.unwrap_or(0));
         }
-        self.open += 1;
-        self.open >= self.most(depth)
+        (work.last, work.before_ns) = (function, work.ns);
+        work.launches += 1;
+        work.unknown += u64::from(cost.is_none());
+        work.ns = work.ns.saturating_add(cost.unwrap_or(0));
+        work.is_measured |= cost.is_none_or(|cost| cost > longest);
+        work.is_measured || work.ns.saturating_add(cost.unwrap_or(0)) > longest
     }
 
     /// An event was recorded behind all that was launched. The interval has no launches if an event
     /// of another thread has counted them already, perhaps before they were made. It still takes
     /// time on the card.
     pub fn close(&mut self, mark: M) {
-        let launches = std::mem::take(&mut self.open);
-        self.closed.push_back(Interval { launches, function: self.open_function, mark });
+        self.closed.push_back((std::mem::take(&mut self.open), mark));
     }
 
     /// The oldest interval has ended, or all that is open if there is none. It took the time
     /// `took`, if that is known. If it `waited` for another launch, its launches may be shorter.
-    pub fn ended(&mut self, took: Option<u64>, waited: bool) {
-        let (function, launches) = match self.closed.pop_front() {
-            Some(interval) => (interval.function, interval.launches),
-            None => (self.open_function, std::mem::take(&mut self.open)),
+    pub fn ended(&mut self, took: Option<u64>, waited: bool, costs: &mut Costs) {
+        let oldest = self.closed.pop_front().map(|(work, _)| work);
+        let work = oldest.unwrap_or_else(|| std::mem::take(&mut self.open));
+        let Some(took) = took.filter(|_| work.launches > 0 && !waited) else { return };
+        let (function, cost) = if work.is_measured {
+            let cost = took.saturating_sub(work.before_ns);
+            self.short = if cost <= TIMING.interval { self.short + work.unknown } else { 0 };
+            (work.last, cost)
+        } else {
+            (work.first.0, work.first.1.saturating_mul(took) / work.ns.max(1))
         };
-        let known = self.cost.unwrap_or(0);
-        let Some(took) = took.filter(|_| launches > 0 && (!waited || known == 0)) else { return };
-        let cost = took / launches;
-        // One launch is an interval of its own after a pause, and where a stream waits for another.
-        let is_alike = launches == 1 && known.abs_diff(cost) <= known / 2;
-        self.in_a_row = launches + if is_alike { self.in_a_row } else { 0 };
-        // Behind a few short launches, the long one of another function may come again.
-        let least = if function == self.cost_of { 0 } else { known / 2 };
-        if cost >= least {
-            self.cost_of = function;
+        if costs.len() >= MOST_COSTS && !costs.contains_key(&function) {
+            costs.clear();
         }
-        self.cost = Some(cost.max(least));
+        costs.insert(function, cost.max(LEAST_COST));
     }
 }
 
@@ -184,8 +176,8 @@ pub struct Progress {
     admitted: u64,
     /// When launches were last let go on, of this process or perhaps of another one.
     admitted_at: u64,
-    /// How many launches of the function that runs were let go on, since an interval that waited for
-    /// no launch.
+    /// How many launches of the function that runs, or of unknown cost, were let go on since an
+    /// interval that waited for no launch.
     alike: u32,
 }
 
@@ -252,17 +244,22 @@ impl Progress {
         self.admitted = self.admitted.max(launches);
     }
 
-    /// Whether a launch that waits is made although the work is stalled. `alike_ns`: it is of the
-    /// function that runs, which may take so long. Such launches are as long, and behind the running
-    /// one, so they do not end it: each waits twice as long as the one before it.
-    pub fn admits(&mut self, now: u64, alike_ns: Option<u64>) -> bool {
-        let wait = alike_ns.map_or(0, |ns| self.patience(ns) << self.alike.min(10));
+    /// Whether a launch that [waits](StreamPace::waits) so long is made although the work is stalled.
+    /// One of the function that runs does not end it: each waits twice as long as the one before it.
+    pub fn admits(&mut self, now: u64, (wait, is_alike): (u64, bool)) -> bool {
+        let wait = if is_alike {
+            self.patience(wait) << self.alike.min(10)
+        } else {
+            wait * (1 + u64::from(self.alike))
+        };
         if self.admitted == 0 || now < self.at.saturating_add(wait) {
             return false;
         }
         self.admitted -= 1;
-        self.alike += u32::from(alike_ns.is_some());
-        self.admitted_at = alike_ns.map_or(now, |_| self.admitted_at);
+        self.alike += u32::from(wait > 0);
+        if !is_alike {
+            self.admitted_at = now;
+        }
         true
     }
 }

@@ -85,9 +85,9 @@ pub struct Timing {
     /// made none for twice the longest time seen. It may wait for a launch that waits, so launches
     /// go on: first one, then two, then four, with twice the time between them.
     pub stall: u64,
-    /// How long a launch may take of whose function nothing is known. Twice this time is the first
-    /// wait before another launch of the function goes on behind it. A program with long kernels
-    /// otherwise fills the driver's queue while its first kernel runs.
+    /// How long a launch of unknown cost may take. One of another such function waits for so long
+    /// behind it, one of the same function twice as long. A program with long kernels otherwise
+    /// fills the driver's queue while its first kernel runs.
     pub unknown: u64,
 
     // The ledger.

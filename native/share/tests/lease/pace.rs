@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hami_share::own::{Own, OwnLease};
-use hami_share::pace::{Progress, StreamPace};
+use hami_share::pace::{Costs, LEAST_COST, Progress, StreamPace};
 use hami_share::{Grant, Holder, Kind, Mode, Regime};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,7 @@ pub struct Pace {
     own: OwnLease,
     has_bucket: bool,
     progress: Progress,
+    costs: Costs,
     /// Until when its engine time is billed.
     billed_until: u64,
     idle: bool,
@@ -58,6 +59,7 @@ impl Pace {
             own: OwnLease::new(0),
             has_bucket: false,
             progress: Progress::default(),
+            costs: Costs::default(),
             billed_until: 0,
             idle: true,
             permitted: true,
@@ -115,11 +117,16 @@ impl Pace {
         };
         self.permitted = permission != Permission::None;
         let on = self.streams.get(&stream);
-        if permitted && !on.is_some_and(|it| it.pace.is_full(depth)) {
+        if permitted
+            && !on.is_some_and(|it| it.pace.is_full(self.costs.get(&function).copied(), depth))
+        {
             return Ok(());
         }
-        let alike_ns = on.and_then(|it| it.pace.alike_ns(function));
-        if self.progress.admits(now, alike_ns) {
+        let waits = on.map(|it| it.pace.waits(function, &self.costs));
+        if self.progress.admits(now, waits.unwrap_or_default()) {
+            if let Some((1.., false)) = waits {
+                self.costs.insert(function, LEAST_COST);
+            }
             return Ok(());
         }
         Err(if permitted { None } else { again })
@@ -136,7 +143,7 @@ impl Pace {
         if it.pace.open() == 0 {
             it.open_at = now;
         }
-        let records = it.pace.launched(function, depth);
+        let records = it.pace.launched(function, self.costs.get(&function).copied(), depth);
         if records {
             it.pace.close(it.open_at);
         }
@@ -146,14 +153,14 @@ impl Pace {
     /// An event has been seen, or the stream is seen to be `empty`.
     pub fn ended(&mut self, now: u64, stream: usize, began: u64, at: u64, empty: bool) {
         let it = self.streams.get_mut(&stream).expect("it launched");
-        let launched = it.pace.oldest().map_or(began, |interval| interval.mark);
+        let launched = it.pace.oldest().copied().unwrap_or(began);
         let took = at - launched.max(it.ended_at).min(at);
         let waited = self.progress.ended(now, took);
         if it.pace.oldest().is_some() {
-            it.pace.ended(Some(took), waited);
+            it.pace.ended(Some(took), waited, &mut self.costs);
         }
-        while empty && it.pace.in_flight() > 0 {
-            it.pace.ended(None, false);
+        while empty && !it.pace.is_idle() {
+            it.pace.ended(None, false, &mut self.costs);
         }
         it.ended_at = at;
         let from = began.max(self.billed_until).min(at);
@@ -161,6 +168,6 @@ impl Pace {
             self.own.bucket.debit(now, at - from);
         }
         self.billed_until = self.billed_until.max(at);
-        self.idle = self.streams.values().all(|it| it.pace.in_flight() == 0);
+        self.idle = self.streams.values().all(|it| it.pace.is_idle());
     }
 }
