@@ -90,7 +90,16 @@ def _assert_ended(played: Played, rounds: int, share: int) -> None:
                     (how, 8, 40, share, "hard", beside)
                     for how, share, beside in product(_HOW, (1, 10, 50, 99), _BESIDE)
                 ),
-            ]
+            ],
+            "its first kernel waits 0.5 s for a function of unknown cost, which 1 % pays in 50 s": [
+                *((how, 2, 40, 1, "hard", "alone") for how in _HOW),
+                *(
+                    (how, threads, behind, 1, "hard", beside)
+                    for how, (threads, behind), beside in product(
+                        _HOW, ((1, 1), (2, 1), (8, 1), (1, 40)), _BESIDE
+                    )
+                ),
+            ],
         },
     ),
 )
