@@ -140,18 +140,6 @@ def test_the_index_of_a_card_is_the_machines_also_for_a_slice_in_a_slice(hami: H
     assert [card["index"] for card in left["cards"]] == [1]
 
 
-def test_a_record_of_an_earlier_version_has_no_indices(
-    settings: Settings, hami: Hami, slices_of: Slices
-) -> None:
-    assert hami("run", "--keep", "--", "true").returncode == 0
-    (directory,) = slices_of()
-    record = json.loads((directory / "slice.json").read_text())
-    del record["indices"]
-    (directory / "slice.json").write_text(json.dumps(record))
-    (slice_,) = list_slices(settings)
-    assert (slice_.state, [card.index for card in slice_.cards]) == ("kept", [None, None])
-
-
 def test_slices_that_wait_for_removal_are_not_listed(
     hami: Hami, running: Callable[..., Started], slices_of: Callable[[], list[Path]]
 ) -> None:
