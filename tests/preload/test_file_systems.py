@@ -105,9 +105,9 @@ def test_a_slice_that_was_moved_there_is_refused(gpu, on, preload, tmp_path):
 
 @pytest.fixture
 def on_tmp(gpu, compiled_folder):
-    """What mounts a file system on /tmp, and a tmpfs on /dev/shm; the test's own files stay.
+    """A shell command that mounts a file system on /tmp and a tmpfs on /dev/shm.
 
-    `shared`: it is mounted over another such one, with the same /dev/shm.
+    The test's own files stay visible. `shared`: /dev/shm is mounted already, and stays as it is.
     """
     own = [compiled_folder, gpu.client_socket.parent]
 

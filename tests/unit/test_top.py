@@ -7,7 +7,8 @@ import select
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -233,20 +234,7 @@ def test_through_a_pipe_it_is_one_text(hami: Hami) -> None:
 
 
 def test_on_a_terminal_keys_sort_and_quit(runtime: Path) -> None:
-    ours, theirs = pty.openpty()
-    command, environment = machine.command("top", "--interval", "0.2"), machine.environment(runtime)
-    with (
-        subprocess.Popen(
-            command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env={**environment, "TERM": "xterm"},
-        ) as process,
-        ExitStack() as ends,
-    ):
-        os.close(theirs)
-        ends.callback(process.kill)
+    with _on_terminal(runtime, *machine.command("top", "--interval", "0.2")) as (process, ours):
         _until(ours, b"sorted by name")
         os.write(ours, b"m")
         _until(ours, b"sorted by memory")
@@ -259,23 +247,27 @@ def test_on_a_terminal_keys_sort_and_quit(runtime: Path) -> None:
 
 def test_it_ends_when_its_terminal_is_closed(runtime: Path) -> None:
     """Without SIGHUP, as behind ``setsid``: it read the end of the input in a loop."""
+    top = machine.command("top", "--interval", "60")
+    with _on_terminal(runtime, "setsid", *top) as (process, ours):
+        _until(ours, b"sorted by name")
+        os.close(ours)
+        process.wait(machine.DEADLINE)
+
+
+@contextmanager
+def _on_terminal(runtime: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A program on a terminal of its own, and our end of the terminal, which the caller closes."""
     ours, theirs = pty.openpty()
-    command, environment = machine.command("top", "--interval", "60"), machine.environment(runtime)
+    environment = {**machine.environment(runtime), "TERM": "xterm"}
     with (
         subprocess.Popen(
-            ["setsid", *command],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=subprocess.DEVNULL,
-            env={**environment, "TERM": "xterm"},
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
         ) as process,
         ExitStack() as ends,
     ):
         os.close(theirs)
         ends.callback(process.kill)
-        _until(ours, b"sorted by name")
-        os.close(ours)
-        process.wait(machine.DEADLINE)
+        yield process, ours
 
 
 def _until(terminal: int, wanted: bytes | None) -> None:

@@ -152,7 +152,7 @@ impl State {
         }
         let waits = self.on(queue).map(|on| on.pace.waits(function, &self.costs));
         if self.progress.admits(at, waits.unwrap_or_default()) {
-            // Others of it wait no longer. It counts as short until it has ended.
+            // Until it has ended, the function counts as short, so its next launches do not wait.
             if let Some((1.., false)) = waits {
                 self.costs.insert(function, LEAST_COST);
             }

@@ -23,6 +23,7 @@
 //! | [`mod@format`] | the format of the files that this version reads and writes |
 //! | [`mod@file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
 //! | [`futex`], [`clock`] | waiting for a word of a mapped file; the clock of the times in the files |
+//! | [`elf`] | functions and imports of an object that the loader or the kernel has mapped |
 //!
 //! The layouts stand at the top of [`page`] and [`grants`]. A change needs a new format, because a
 //! running container keeps its old library. This crate reads no environment, starts no thread and

@@ -1,4 +1,4 @@
-"""What a pod mounts over the files that enforce the limits.
+"""The mounts of a pod that cover the files which enforce the limits.
 
 A pod must not hide a file in its container that enforces a limit. A hook on the node makes sure of
 that, whatever is mounted where (``native/hook``): such a container does not start. Here the author
