@@ -53,7 +53,7 @@ def test_a_stopped_container(world: Worlds) -> None:
     played = world().play(_two(), 8.0, stop)
     assert played.busy("b", 2.0, 4.0) >= 2.0 * 0.985 - _LOST
     after = [played.share(name, 4.1, 8.0) for name in "ab"]
-    assert after == pytest.approx([50, 50], abs=1.0)
+    assert after == pytest.approx([w.DIVIDED / 2] * 2, abs=1.0)
 
 
 def test_a_stopped_container_of_hard_mode_costs_others_nothing(world: Worlds) -> None:

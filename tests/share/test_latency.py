@@ -4,7 +4,7 @@ An interactive program launches little, waits, and pauses. It may use the unused
 later, and its neighbours must not hold the card when it returns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import pytest
@@ -13,7 +13,7 @@ from share import workloads as w
 from share.interactive import DECODE, SECONDS, p95_ms, server, step_ms, without_us
 from share.variants import TORTURE, varied
 from share.workloads import Workload
-from support.world import Container, Program, World
+from support.world import Container, Played, Program, World
 
 Worlds = Callable[..., World]
 
@@ -24,7 +24,7 @@ Worlds = Callable[..., World]
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_short_steps_beside_trainers(world: Worlds, trainer: Workload, count: int) -> None:
-    """Steps take 1.35 times as long as without us at most, and little of the card is lost."""
+    """With equal soft shares, the driver divides the card as without us."""
     share = 100 // (count + 1)
     trainers = [
         Container(f"trainer{index}", [trainer.program], share, "soft") for index in range(count)
@@ -32,9 +32,9 @@ def test_short_steps_beside_trainers(world: Worlds, trainer: Workload, count: in
     containers = [Container("decode", [DECODE.program], share, "soft"), *trainers]
     bare = world().play(without_us(containers), SECONDS)
     held = world().play(containers, SECONDS)
-    assert step_ms(held.said["decode"][0]) <= 1.35 * step_ms(bare.said["decode"][0])
-    assert held.share("decode") >= 2 / 3 * share
-    assert sum(held.share(one.name) for one in containers) >= 88
+    assert step_ms(held.said["decode"][0]) <= 1.1 * step_ms(bare.said["decode"][0])
+    assert held.share("decode") >= 0.97 * bare.share("decode")
+    assert _together(held, containers) >= 0.98 * _together(bare, containers)
 
 
 def test_short_steps_of_a_high_priority_beside_a_trainer(world: Worlds) -> None:
@@ -45,22 +45,13 @@ def test_short_steps_of_a_high_priority_beside_a_trainer(world: Worlds) -> None:
     bare = world().play(without_us(containers), SECONDS)
     held = world().play(containers, SECONDS)
     assert step_ms(held.said["decode"][0]) <= 1.2 * step_ms(bare.said["decode"][0])
-    assert sum(held.share(one.name) for one in containers) >= 88
+    assert _together(held, containers) >= 88
 
 
 @pytest.mark.parametrize(
-    ("kernel_ms", "share", "priority", "least"),
-    [
-        (20, 50, "normal", 0.85),
-        (200, 80, "high", 0.85),
-        *(
-            pytest.param(kernel_ms, *one, marks=TORTURE)
-            for kernel_ms in (5, 20, 50, 200)
-            for one in ((50, "normal", 0.85), (80, "high", 0.85))
-            if (kernel_ms, one[0]) not in {(20, 50), (200, 80)}
-        ),
-    ],
+    "kernel_ms", [11, 200, *(pytest.param(ms, marks=TORTURE) for ms in (5, 20, 50))]
 )
+@pytest.mark.parametrize(("share", "priority", "least"), [(50, "normal", 0.97), (80, "high", 0.85)])
 def test_short_steps_beside_long_kernels(
     world: Worlds, kernel_ms: int, share: int, priority: str, least: float
 ) -> None:
@@ -73,7 +64,7 @@ def test_short_steps_beside_long_kernels(
     bare = world().play(without_us(containers), SECONDS)
     held = world().play(containers, SECONDS)
     assert held.share("decode", 1.0) >= least * bare.share("decode", 1.0)
-    assert sum(held.share(one.name, 1.0) for one in containers) >= 85
+    assert _together(held, containers) >= least * _together(bare, containers)
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(2, marks=TORTURE)])
@@ -84,9 +75,9 @@ def test_programs_with_short_steps_beside_each_other(world: Worlds, count: int) 
         Container(f"decode{index}", [DECODE.program], share, "soft") for index in range(count)
     ]
     played = world().play(containers, SECONDS)
-    parts = [played.share(one.name) for one in containers]
-    assert sum(parts) >= 86
-    assert min(parts) >= 0.8 * share
+    bare = world().play(without_us(containers), SECONDS)
+    assert _together(played, containers) >= 0.98 * _together(bare, containers)
+    assert min(played.share(one.name) for one in containers) >= 0.9 * share
 
 
 @pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=TORTURE)])
@@ -132,3 +123,8 @@ def test_frames_of_a_program_with_more_share_than_it_needs(world: Worlds, us: in
     late = world().play(both, SECONDS).said["video"][0]["late_ns"]
     assert len(late) == 301
     assert max(late) < 1000 * period_us
+
+
+def _together(played: Played, containers: Sequence[Container]) -> float:
+    """Percent of the card that they have, without their first second."""
+    return sum(played.share(one.name, 1.0) for one in containers)

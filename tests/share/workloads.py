@@ -60,5 +60,9 @@ COOPERATIVE = Workload(
 )
 EXTENDED = Workload("extended launches", (*ASYNC_500US.options, "--launcher", "ex"), 500, 6.0)
 
+#: Percent of the card that programs have together while the stub's driver divides it: each has it
+#: for 2 ms, and a switch takes 50 us.
+DIVIDED = 97.5
+
 #: A program that has run one kernel and has no more work.
 IDLE = Program(("--work", "sync", "--kernel-us", "500", "--host-us", "1000000000"))

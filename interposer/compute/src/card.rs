@@ -279,8 +279,9 @@ impl CardLimiter {
         if due.end.is_none() {
             on.start = None;
         }
-        let users = self.seats.possible_users(at);
-        let billed = state.ended(due.queue, took, busy / u64::from(users), at);
+        let (users, others) = self.seats.possible_users(at);
+        let busy = busy / (users + others);
+        let billed = state.ended(due.queue, (took, busy), others, at);
         self.debit(&mut state, billed, at);
         drop(state);
         self.changed.wake_all();

@@ -100,11 +100,14 @@ impl Seats {
     }
 
     /// How many processes of the slice, this one included, may have used the card in the elapsed time
-    /// of this process's work. Nobody knows those of other slices; in a lease they do not run.
-    pub(crate) fn possible_users(&self, at: u64) -> u32 {
-        let is_shared = !self.grant(at).as_ref().is_some_and(is_exclusive);
+    /// of this process's work, and how many of others have the lease too. Without a lease, nobody
+    /// knows those of other slices.
+    pub(crate) fn possible_users(&self, at: u64) -> (u64, u64) {
+        let grant = self.grant(at);
+        let is_shared = !grant.as_ref().is_some_and(is_exclusive);
         let members = self.seats().map(|seat| seat.running(at)).max();
-        members.filter(|_| is_shared).unwrap_or(1)
+        let members = members.filter(|_| is_shared).unwrap_or(1);
+        (u64::from(members), grant.map_or(0, |grant| grant.others.into()))
     }
 }
 

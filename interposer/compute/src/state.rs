@@ -142,7 +142,8 @@ impl State {
         let own = rate.map_or(Own::Held(depth), |rate| self.own.ask(at, rate, running, depth));
         let held = if let Own::Held(depth) = own { Some(depth) } else { None };
         let held = held.filter(|_| has_lease);
-        if let Some(depth) = held.filter(|depth| !self.is_full(queue, function, *depth)) {
+        let shares = grant.is_some_and(|grant| grant.others > 0);
+        if let Some(depth) = held.filter(|depth| !self.is_full(queue, function, *depth, shares)) {
             return Verdict::Go { depth, has_lease };
         }
         // The work may have ended without being noticed yet.
@@ -177,12 +178,12 @@ impl State {
     }
 
     /// Whether enough is in flight, on the stream or on the card.
-    fn is_full(&self, queue: Queue, function: usize, depth: u64) -> bool {
+    fn is_full(&self, queue: Queue, function: usize, depth: u64, shares: bool) -> bool {
         let on = self.on(queue).filter(|on| !on.pace.is_idle());
         let total = || self.streams.iter().map(|on| on.pace.in_flight_ns()).sum::<u64>();
         // Kernels of a few streams may wait for each other.
         let is_crowded = if on.is_some() { self.busy > 1 } else { self.busy >= FREE_STREAMS };
-        on.is_some_and(|on| on.pace.is_full(self.costs.get(&function).copied(), depth))
+        on.is_some_and(|on| on.pace.is_full(self.costs.get(&function).copied(), depth, shares))
             || (is_crowded && total() / self.own.overlap() >= STREAMS_DEPTH * depth)
     }
 
@@ -270,8 +271,16 @@ impl State {
 
     /// Work of a stream has ended that took the time `took`, `None` if that is not known. `busy` of
     /// it is billed, as far as that much time has passed. Returns the billed time.
-    pub(crate) fn ended(&mut self, queue: Queue, took: Option<u64>, busy: u64, at: u64) -> u64 {
+    /// Processes of `others` have the lease too, so the launches themselves took less.
+    pub(crate) fn ended(
+        &mut self,
+        queue: Queue,
+        (took, busy): (Option<u64>, u64),
+        others: u64,
+        at: u64,
+    ) -> u64 {
         let waited = self.progress.ended(at, took.unwrap_or(0));
+        let took = took.map(|took| took / (1 + others));
         if let Some(on) = self.streams.iter_mut().find(|on| on.queue == queue) {
             on.pace.ended(took, waited, &mut self.costs);
             (on.runs_since, on.poll_at) = (at, 0);
@@ -371,15 +380,16 @@ impl State {
         if self.reported == report {
             return false;
         }
-        self.reported = report;
+        let before = std::mem::replace(&mut self.reported, report).state;
         let Some(seat) = seats.outermost() else { return true };
         let Some(words) = seat.words() else { return true };
         words.active_at.store(at, Ordering::Relaxed);
         words.set_report(report);
-        // While the process has the card, only its end is news.
+        // While the process has the card, only its end is news, or its beginning beside others.
+        let begins = before == Idle;
         let is_news = grant.is_none_or(|grant| match grant.kind {
             _ if !seats.is_granted(grant, at) => true,
-            Kind::Turn => state == Idle,
+            Kind::Turn => state == Idle || begins && grant.others > 0,
             Kind::Own | Kind::Alone => false,
         });
         if is_news {

@@ -20,7 +20,7 @@
 //! a row:  0 turn: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
 //!        16 depth: u64                                        ns of engine time, zero for unknown
-//!        24 others: u64                                       zero
+//!        24 others: u64                                       processes, below 2^32
 //!        32 unblock: u64                                      launches that go on without permission
 //!        40 zero
 //! ```
@@ -31,7 +31,8 @@
 //! The holder is one process, named by its slot in the account, every process of the slice, or
 //! none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
 //! until it changes. `depth` limits how much work a process has in flight: the less, the sooner
-//! another slice can have the card. `unblock` lets launches go on for which the slice's own work in
+//! another slice can have the card. `others` counts the processes of other slices that have the turn
+//! too: each of them has about the same part of the card's time. `unblock` lets launches go on for which the slice's own work in
 //! flight may wait.
 //!
 //! The other fields of a row are stored apart from its word. A process that read an old word with a

@@ -1,9 +1,10 @@
-//! The lease: which slice may launch on a card that several slices use, and for how long.
+//! The lease: which slices may launch on a card that several slices use, and for how long.
 //!
-//! While two slices work on a card at once, the driver divides the card between them. Then neither
-//! can measure its own time. So the coordinator leases the card to one slice at a time, and bills
-//! the slice from the beginning of the lease until its work has ended, by the coordinator's own
-//! clock. A slice cannot lower this bill, or that of another slice, by any report.
+//! While two slices work on a card at once, the driver divides the card between their processes.
+//! Where the shares ask the same, they have the lease together. Otherwise the coordinator leases the
+//! card to one slice at a time. It bills a slice from the beginning of its lease until its work has
+//! ended, by the coordinator's own clock. Slices that have the lease together divide the bill. A
+//! slice cannot lower the bill of the lease by any report.
 //!
 //! The caller reads the slices' files into a [`View`], calls [`Leases::step`], and publishes the
 //! [`Decision`]. A step bills the time since the last step, reads the view, and decides which
@@ -15,6 +16,12 @@
 //! and on all cards on which it is active, because kernels of two processes or cards may wait for
 //! each other. A party of several cards waits until all are free. Until then, other parties have
 //! short leases on the free ones (`choose`).
+//!
+//! Parties of one card have the lease together (`set`) while they *agree*: their shares are soft,
+//! they have the same priority, and their processes are as many as their weights ask. Nothing is
+//! handed over then, and the driver divides the card as without us. One that was billed less, because
+//! it paused, has the card alone until it is level with the others. One that rests for a moment keeps
+//! the lease, and is owed nothing for this time.
 //!
 //! | on the card | grant |
 //! |---|---|
@@ -41,8 +48,8 @@
 //! if the holder is also the next party. The next lease begins when the work of the last one has
 //! ended, with these exceptions:
 //!
-//! - A party with pauses waits only a moment for a kernel of a soft slice. Then the driver shares
-//!   the card for the rest of that kernel.
+//! - A party with pauses does not wait for the work of a soft slice, and none waits for one with
+//!   which it agrees: the driver shares the card for the rest of that work.
 //! - Others wait 4 s for work that does not end, and 20 ms for work that was launched without
 //!   permission. From then on the work is *stuck*: the driver shares the card, and the party is
 //!   billed in full until its work has ended.
@@ -55,6 +62,7 @@
 mod choose;
 mod ledger;
 mod party;
+mod set;
 mod slice;
 mod view;
 
@@ -157,11 +165,11 @@ impl Leases {
                 row.ledger.serve(if row.runs { billed } else { 0 });
                 continue;
             }
-            let part = u128::from(billed) * u128::from(row.ledger.weight);
-            if let Some(part) = part.checked_div(u128::from(row.reserved)) {
+            if let Some((part, whole)) = row.reserved {
+                let part = u128::from(billed) * u128::from(part) / u128::from(whole.max(1));
                 row.ledger.bill(part as u64, &self.timing);
             }
-            let waits = row.waits && row.reserved == 0;
+            let waits = row.waits && row.reserved.is_none();
             let is_held = self.parties.iter().any(|party| party.holds(row.card));
             let unused = !row.waits && !row.runs && !is_held;
             row.ledger.credit(row.regime, passed, waits, unused, &self.timing);
@@ -216,7 +224,7 @@ impl Leases {
         for (s, slice) in self.slices.iter_mut().enumerate() {
             for (r, row) in slice.rows.iter_mut().enumerate() {
                 let card = &self.cards[row.card];
-                (row.reserved, row.sharing) = (0, card.sharing_with(row));
+                (row.reserved, row.sharing) = (None, card.sharing_with(row));
                 row.is_outranked = Some(row.regime.priority) < card.highest;
                 if row.active.is_empty() {
                     continue;
@@ -231,30 +239,17 @@ impl Leases {
 
     /// Enters every active slice that needs its card, and may have it, into the queue of the card.
     fn enter_queues(&mut self) {
-        for card in &mut self.cards {
-            let rows = || card.members.iter().map(|(s, r)| &self.slices[*s].rows[*r]);
+        for c in 0..self.cards.len() {
+            let members = take(&mut self.cards[c].members);
+            let rows = || members.iter().map(|(s, r)| &self.slices[*s].rows[*r]);
             let least = rows().filter_map(|row| row.ledger.queued(row.wants())).min();
-            card.floor = card.floor.max(least.unwrap_or(0));
-            for (s, r) in &card.members {
+            let floor = self.cards[c].floor.max(least.unwrap_or(0));
+            for (s, r) in &members {
+                let rested = self.level(self.slices[*s].party);
                 let row = &mut self.slices[*s].rows[*r];
-                row.ledger.queue(row.wants(), card.floor, &self.timing);
+                row.ledger.queue(row.wants(), rested, floor, &self.timing);
             }
-        }
-    }
-
-    /// Marks the slices for which each card is reserved until the next step.
-    fn reserve(&mut self) {
-        for party in &self.parties {
-            let drains = party.draining_since.is_some();
-            let is_reserved = |row: &&Row| party.holds(row.card) || drains && row.runs;
-            for (s, r) in &party.members {
-                let row = &self.slices[*s].rows[*r];
-                if is_reserved(&row) {
-                    let all = party.rows(&self.slices).filter(|it| it.card == row.card);
-                    let reserved = all.filter(is_reserved).map(|row| row.ledger.weight).sum();
-                    self.slices[*s].rows[*r].reserved = reserved;
-                }
-            }
+            (self.cards[c].members, self.cards[c].floor) = (members, floor);
         }
     }
 
@@ -296,20 +291,25 @@ impl Leases {
             _ if is_used => self.depth(p, row.card),
             _ => self.timing.depth,
         };
-        Grant { turn: 0, kind, holder, until, depth, others: 0, unblock: row.unblock }
+        let members = |q: usize| self.parties[q].rows(&self.slices).map(|row| row.active.len());
+        let others = lease.map_or(0, |_| self.mates(p).flat_map(members).sum::<usize>()) as u32;
+        Grant { turn: 0, kind, holder, until, depth, others, unblock: row.unblock }
     }
 
-    /// How much work each process of a party may have in flight on a card: little beside a party
-    /// with pauses, which waits for it when it returns, and much where no other slice can return.
+    /// How much work each process of a party may have in flight on a card: little where another
+    /// party waits for it, which returns from a pause, or is not in the same set; much where no other
+    /// slice can return.
     fn depth(&self, p: usize, card: usize) -> u64 {
         let (timing, card, alone) = (&self.timing, &self.cards[card], self.parties[p].alone);
         let pauses = |p: usize| self.parties[p].pauses(self.now, timing);
         let others = card.members.iter().filter(|(s, _)| self.slices[*s].party != p);
         let are_present = others.into_iter().any(|(s, r)| self.slices[*s].rows[*r].is_present());
         let beside_pauses = card.parties.iter().any(|other| *other != p && pauses(*other));
+        let mates = self.mates(p).count();
+        let is_part = (1..card.parties.len() - 1).contains(&mates);
         match alone {
             Some(_) if !are_present => timing.alone_depth,
-            None if beside_pauses && !pauses(p) => timing.shallow,
+            None if (beside_pauses || is_part) && !pauses(p) => timing.shallow,
             _ => timing.depth,
         }
     }

@@ -95,8 +95,13 @@ impl<M> StreamPace<M> {
     }
 
     /// Whether as much is in flight as may be, for a launch that takes `cost`, if that is known.
-    pub fn is_full(&self, cost: Option<u64>, depth: u64) -> bool {
+    /// Where the driver `shares` the card, two launches are in flight in any case, unless the depth
+    /// is little: it gives the time of a process with nothing behind a kernel that ends to others.
+    pub fn is_full(&self, cost: Option<u64>, depth: u64, shares: bool) -> bool {
         let is_full = match cost {
+            Some(_) if shares && depth > TIMING.shallow && self.sum(|work| work.launches) < 2 => {
+                false
+            }
             Some(cost) => self.in_flight_ns().saturating_add(cost) > depth,
             None => self.sum(|work| work.unknown) > (self.short / 4).min(3),
         };

@@ -24,6 +24,12 @@ pub struct Timing {
     /// pauses ends its neighbour's leases for nothing: the 99th percentile of a token beside a
     /// trainer was 2 ms with it and 22 ms without.
     pub least_bill: u64,
+    /// Parties have the lease together while the one that had more, over its weight, is ahead by no
+    /// more than this.
+    pub together: u64,
+    /// How long a party with nothing to do keeps a lease that it has together with others: longer
+    /// than the host takes between two tokens.
+    pub rest: u64,
     /// The longest time between two steps while a card is leased.
     pub look: u64,
 
@@ -77,10 +83,6 @@ pub struct Timing {
     /// The same for work that was launched without permission, because the queue may have any
     /// length.
     pub backlog: u64,
-    /// How long a slice with pauses waits for the work of a soft slice, which runs without a lease.
-    /// Then the driver shares the card: the slice would otherwise wait for each long kernel (a
-    /// decode beside kernels of 20 ms had 7 % of the card instead of 42 %).
-    pub overlap: u64,
     /// Work that has made no progress for this long counts as stalled, and so does work that has
     /// made none for twice the longest time seen. It may wait for a launch that waits, so launches
     /// go on: first one, then two, then four, with twice the time between them.
@@ -117,6 +119,8 @@ pub const TIMING: Timing = Timing {
     shortest: 5 * MS,
     ahead: MS,
     least_bill: MS,
+    together: 4 * MS,
+    rest: 3 * MS,
     look: 10 * MS,
     active: 100 * MS,
     pauses: 200 * MS,
@@ -133,7 +137,6 @@ pub const TIMING: Timing = Timing {
     handover: 500 * US,
     drain: 4_000 * MS,
     backlog: 20 * MS,
-    overlap: 200 * US,
     stall: 10 * MS,
     unknown: 500 * MS,
     saved: 100 * MS,

@@ -56,8 +56,8 @@ pub struct Grant {
     /// The most work that a process should have in flight, in nanoseconds of engine time; 0 if there
     /// is no coordinator.
     pub depth: u64,
-    /// Always 0.
-    pub others: u64,
+    /// How many processes of other slices have the card too; only for [`Kind::Turn`].
+    pub others: u32,
     /// The launches of a slice whose work makes no progress, and that go on without permission. Bits
     /// 32 and up are the number of the round, of which no two that follow each other are equal; bit
     /// 31 is [`UNBLOCKS_IDLE`]; the others are how many of its waiting launches each process makes.
@@ -117,7 +117,7 @@ impl Grant {
             NONE => Holder::None,
             slot => Holder::Slot(slot),
         };
-        Self { turn: word as u32, kind, holder, until, depth, others, unblock }
+        Self { turn: word as u32, kind, holder, until, depth, others: others as u32, unblock }
     }
 }
 
@@ -147,7 +147,7 @@ impl GrantRow {
             self.close(old.turn);
         }
         self.unblock.store(grant.unblock.to_le(), Ordering::Relaxed);
-        self.others.store(grant.others.to_le(), Ordering::Relaxed);
+        self.others.store(u64::from(grant.others).to_le(), Ordering::Relaxed);
         self.depth.store(grant.depth.to_le(), Ordering::Relaxed);
         self.until.store(grant.until.to_le(), Ordering::Relaxed);
         self.word.store(word.to_le(), Ordering::Release);

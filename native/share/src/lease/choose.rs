@@ -61,35 +61,40 @@ impl Leases {
     fn end_lease(&mut self, p: usize) {
         let party = &self.parties[p];
         let Some(lease) = &party.lease else { return };
-        let until = lease.until;
-        if party.alone.is_some() || lease.cards != party.cards {
+        let (until, has_mates) = (lease.until, self.mates(p).next().is_some());
+        let rests_until = party.rests_until(self.now, &self.timing).filter(|_| has_mates);
+        if party.alone.is_some() || lease.cards != party.cards || self.leaves(p) {
             self.parties[p].lease = None;
-        } else if !party.waits && !party.runs {
+        } else if !party.waits && !party.runs && (rests_until.is_none() || !self.is_next(p)) {
             self.parties[p].give_up(self.now, &mut self.slices, &self.timing);
         } else if self.now + self.timing.ahead >= until {
-            if party.waits && !party.owes(&self.slices) && self.is_next(p) {
+            // Of several cards, one may have work that waits for a launch on another.
+            let goes_on = party.waits || party.cards.len() == 1;
+            if goes_on && !party.owes(&self.slices) && self.is_next(p) {
                 let until = self.now + self.length(p);
                 self.parties[p].lease.iter_mut().for_each(|lease| lease.until = until);
             } else if self.now >= until {
                 self.parties[p].lease = None;
             }
         }
+        self.due(rests_until);
     }
 
     /// Whether no party that needs a card of the party `p` comes before it.
     fn is_next(&self, p: usize) -> bool {
         let own = self.order(p);
-        let competes = |other: usize| {
-            let other = &self.parties[other];
+        let competes = |q: usize| {
+            let other = &self.parties[q];
             other.is_candidate(&self.slices)
                 && other.cards.iter().any(|card| self.parties[p].holds(*card))
+                && !self.joins(q, p)
         };
         (0..self.parties.len())
             .filter(|other| competes(*other))
             .all(|other| self.order(other) > own)
     }
 
-    fn order(&self, p: usize) -> Order {
+    pub(super) fn order(&self, p: usize) -> Order {
         let party = &self.parties[p];
         let rows = || party.rows(&self.slices);
         let low = rows().filter(|row| row.is_outranked).map(|row| row.ledger.low_credit).min();
@@ -120,12 +125,16 @@ impl Leases {
         let until = cards.iter().filter_map(|card| reserved_at[*card]).min().unwrap_or(u64::MAX);
         if all_free_at <= now && until >= now + self.timing.shortest {
             let until = until.min(now + self.length(p));
+            let mates = (0..self.parties.len()).filter(|q| self.agree(p, *q));
+            let leases = mates.filter_map(|q| self.parties[q].lease.as_ref());
+            let until = leases.map(|lease| lease.until).fold(until, u64::min);
             let party = &mut self.parties[p];
             (party.draining_since, party.lease) = (None, Some(Lease { cards, began: now, until }));
             return;
         }
         let holds = |party: &Party| cards.iter().any(|card| party.holds(*card));
         let holders = (0..self.parties.len()).filter(|other| holds(&self.parties[*other]));
+        let holders = holders.filter(|other| !self.joins(p, *other));
         let holders: Vec<usize> = holders.collect();
         if until == u64::MAX && holders.iter().all(|holder| self.may_cut(*holder, p)) {
             for holder in holders {
@@ -140,14 +149,19 @@ impl Leases {
     /// When a card is likely to be free for a party; not after now if it is.
     fn free_at(&mut self, card: usize, p: usize) -> u64 {
         let (now, party) = (self.now, &self.parties[p]);
-        let (mut free_at, mut next) = (now, None);
+        let mut free_at = now;
         for (s, r) in &self.cards[card].members {
             let row = &self.slices[*s].rows[*r];
             let other = &self.parties[self.slices[*s].party];
             let lease = other.lease.as_ref().filter(|_| other.holds(card));
-            let at = if self.slices[*s].party == p {
+            let q = self.slices[*s].party;
+            let at = if q == p {
                 continue;
             } else if let Some(lease) = lease {
+                if self.joins(p, q) {
+                    continue;
+                }
+                self.wake_at = self.wake_at.min(self.level_at(p, q));
                 lease.until.max(now + 1)
             } else if row.may_launch() {
                 // The grant is revoked in this step. The next one reads whether it was used in the
@@ -158,10 +172,9 @@ impl Leases {
             {
                 let has_returned = party.returned_at >= since.saturating_sub(self.timing.ahead);
                 let pauses = has_returned || party.pauses(now, &self.timing);
-                if pauses && !is_hard(row.regime) {
-                    // The driver shares the card with a party that pauses.
-                    next = Some(since + self.timing.overlap);
-                    since + self.timing.overlap
+                if self.agree(p, q) || pauses && !is_hard(row.regime) {
+                    // The driver shares the card for the rest of its work.
+                    continue;
                 } else if now - since < self.timing.shortest {
                     now + self.timing.ahead
                 } else {
@@ -172,7 +185,6 @@ impl Leases {
             };
             free_at = free_at.max(at);
         }
-        self.due(next);
         free_at
     }
 

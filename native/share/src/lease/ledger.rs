@@ -103,11 +103,12 @@ impl Ledger {
 
     /// Enters the queue of a card, or leaves it. The least served slice of the queue has had
     /// `floor`. A slice that enters may be behind it by what it saved up, and a slice that was never
-    /// served has saved up nothing. How far a slice is ahead is limited.
-    pub fn queue(&mut self, wants: bool, floor: u64, timing: &Timing) {
+    /// served has saved up nothing; one that has `rested` enters there. How far a slice is ahead is
+    /// limited.
+    pub fn queue(&mut self, wants: bool, rested: Option<u64>, floor: u64, timing: &Timing) {
         if wants && !self.queued {
             let behind = if self.served == 0 { 0 } else { self.weighted(timing.saved) };
-            self.served = self.served.max(floor.saturating_sub(behind));
+            self.served = self.served.max(rested.unwrap_or(floor.saturating_sub(behind)));
         }
         if wants {
             self.served = self.served.min(floor.saturating_add(self.weighted(timing.lead)));

@@ -28,6 +28,8 @@ pub(super) struct Party {
     /// When it returned from a pause, and when its launches began to wait.
     pub returned_at: u64,
     pub waiting_since: u64,
+    /// Since when it has had nothing to do.
+    idle_since: Option<u64>,
     /// When it last gave up a lease because it had nothing to do.
     paused_at: Option<u64>,
     /// Since when its work has gone on without the lease.
@@ -74,6 +76,8 @@ impl Party {
             self.waiting_since = now;
         }
         (self.waits, self.runs) = (waits, runs);
+        let idle_since = self.idle_since.unwrap_or(now);
+        self.idle_since = (!waits && !runs).then_some(idle_since);
         if !self.is_stuck && !self.is_stalled(slices) {
             (self.unblocked, self.launches) = (0, 0);
         }
@@ -101,6 +105,16 @@ impl Party {
     /// Whether it has a lease on this card.
     pub fn holds(&self, card: usize) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.cards.contains(&card))
+    }
+
+    /// Whether a card is reserved for one of its rows: it holds the lease, or its work goes on.
+    pub fn is_reserved(&self, row: &Row) -> bool {
+        self.holds(row.card) || self.draining_since.is_some() && row.runs
+    }
+
+    /// Until when it rests: it has nothing to do, and has had something a moment ago.
+    pub fn rests_until(&self, now: u64, timing: &Timing) -> Option<u64> {
+        self.idle_since.map(|since| since + timing.rest).filter(|until| now < *until)
     }
 
     /// Whether it had nothing to do in a lease a short time ago.

@@ -48,8 +48,8 @@ pub(super) struct Row {
     /// Whether a slice of a higher priority is active on the card.
     pub is_outranked: bool,
     /// If the card is reserved for the slice, because its party holds the lease or its work goes on:
-    /// the weights of all slices of the party for which it is reserved. Otherwise 0.
-    pub reserved: u64,
+    /// its part of the bill, and the whole.
+    pub reserved: Option<(u64, u64)>,
     /// Whether a launch waits, and whether work may be in flight.
     pub waits: bool,
     pub runs: bool,
@@ -70,7 +70,7 @@ impl Row {
             unblock: seen.published.unblock,
             ledger: Ledger::new(timing),
             is_outranked: false,
-            reserved: 0,
+            reserved: None,
             waits: false,
             runs: false,
             processes: Vec::new(),
@@ -92,7 +92,7 @@ impl Row {
         };
         let mut processes: Vec<Process> = seen.processes.iter().map(read).collect();
         processes.sort_by_key(|process| process.last.slot);
-        if self.reserved > 0 {
+        if self.reserved.is_some() {
             let must_have_answered = self.may_launch() && now >= self.answers_until(timing);
             for process in &mut processes {
                 let unanswered = process.waits() && process.last.report.turn != self.grant.turn;
@@ -129,6 +129,11 @@ impl Row {
     /// Whether it is the only active slice on the card, and needs no lease.
     pub fn is_alone(&self) -> bool {
         self.sharing == Sharing::Leased && self.grant.kind == Kind::Alone
+    }
+
+    /// How many processes work, or wait.
+    pub fn working(&self) -> usize {
+        self.processes.iter().filter(|process| process.waits() || process.runs()).count()
     }
 
     /// Whether it needs the card, and may have it.

@@ -1,6 +1,7 @@
 //! Tests of single rules, with exact times. tests/lease tests how the rules work together.
 
 mod garbage;
+mod set;
 mod shared;
 
 use super::*;
@@ -411,12 +412,12 @@ fn a_queue_from_before_is_waited_for_a_short_time() {
 
 #[test]
 fn a_slice_with_pauses_does_not_wait_for_long_kernels_of_soft_slices() {
-    for (mode, expected) in [(Mode::Soft, vec![lease(0, 20)]), (Mode::Hard, vec![])] {
+    for (mode, expected) in [(Mode::Soft, vec![none(1), lease(0, 20)]), (Mode::Hard, vec![none(1)])]
+    {
         let mut desk = paused([50, 50]);
         desk.row(1).regime.mode = mode;
         desk.steps_for(9);
         desk.reports(0, State::Waiting);
-        assert_eq!(desk.steps_for(1), [none(1)]);
         assert_eq!(desk.steps_for(1), expected, "{mode:?}");
     }
 }

@@ -471,7 +471,7 @@ impl Machine {
         }
         let regime = self.slices[it.slice].rows[it.row].1;
         let permission = permission(&grant, p as u16, regime);
-        it.pace.may_launch(now, launch, (permission, grant.depth))
+        it.pace.may_launch(now, launch, (permission, &grant))
     }
 
     /// The process sees which of its work has ended.

@@ -11,6 +11,7 @@ mod machine;
 mod pace;
 mod program;
 mod scenes;
+mod table;
 
 pub(crate) use hami_share::TIMING;
 

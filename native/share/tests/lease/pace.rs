@@ -49,6 +49,8 @@ pub struct Pace {
     /// Until when its engine time is billed.
     billed_until: u64,
     idle: bool,
+    /// How many other processes have the lease too.
+    others: u32,
     permitted: bool,
 }
 
@@ -62,6 +64,7 @@ impl Pace {
             costs: Costs::default(),
             billed_until: 0,
             idle: true,
+            others: 0,
             permitted: true,
         }
     }
@@ -96,8 +99,10 @@ impl Pace {
         &mut self,
         now: u64,
         (stream, function): (usize, usize),
-        (permission, depth): (Permission, u64),
+        (permission, grant): (Permission, &Grant),
     ) -> Result<(), Option<u64>> {
+        let (depth, shares) = (grant.depth, grant.others > 0);
+        self.others = grant.others;
         // The coordinator's ledger keeps a share that no bucket keeps.
         let share = if let Permission::Alone(share) = permission { share } else { None };
         self.has_bucket = share.is_some();
@@ -118,7 +123,9 @@ impl Pace {
         self.permitted = permission != Permission::None;
         let on = self.streams.get(&stream);
         if permitted
-            && !on.is_some_and(|it| it.pace.is_full(self.costs.get(&function).copied(), depth))
+            && !on.is_some_and(|it| {
+                it.pace.is_full(self.costs.get(&function).copied(), depth, shares)
+            })
         {
             return Ok(());
         }
@@ -157,7 +164,7 @@ impl Pace {
         let took = at - launched.max(it.ended_at).min(at);
         let waited = self.progress.ended(now, took);
         if it.pace.oldest().is_some() {
-            it.pace.ended(Some(took), waited, &mut self.costs);
+            it.pace.ended(Some(took / (1 + u64::from(self.others))), waited, &mut self.costs);
         }
         while empty && !it.pace.is_idle() {
             it.pace.ended(None, false, &mut self.costs);

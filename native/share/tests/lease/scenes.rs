@@ -14,14 +14,14 @@ pub(crate) const fn soft(share: u32) -> Regime {
     Regime { share, mode: Mode::Soft, priority: Priority::Normal }
 }
 
-const fn high(regime: Regime) -> Regime {
+pub(crate) const fn high(regime: Regime) -> Regime {
     Regime { priority: Priority::High, ..regime }
 }
 
 /// Slices with their processes, each with its threads.
-type Scene = Vec<(Regime, Vec<Vec<Program>>)>;
+pub(crate) type Scene = Vec<(Regime, Vec<Vec<Program>>)>;
 
-fn one(regime: Regime, program: Program) -> (Regime, Vec<Vec<Program>>) {
+pub(crate) fn one(regime: Regime, program: Program) -> (Regime, Vec<Vec<Program>>) {
     (regime, vec![vec![program]])
 }
 
@@ -36,20 +36,20 @@ fn build(scene: &Scene, native: bool) -> Machine {
     machine
 }
 
-fn play(scene: &Scene, seconds: u64) -> Machine {
+pub(crate) fn play(scene: &Scene, seconds: u64) -> Machine {
     let mut machine = build(scene, false);
     machine.run(seconds * S);
     machine
 }
 
-fn bare(scene: &Scene, seconds: u64) -> Machine {
+pub(crate) fn bare(scene: &Scene, seconds: u64) -> Machine {
     let mut machine = build(scene, true);
     machine.run(seconds * S);
     machine
 }
 
 /// Percent of the card by slice, from second 1 on.
-fn shares(machine: &Machine) -> Vec<f64> {
+pub(crate) fn shares(machine: &Machine) -> Vec<f64> {
     let last = machine.seconds.len();
     let from = usize::from(last > 3);
     let slices = machine.processes.iter().map(|p| p.slice + 1).max().unwrap();
@@ -62,7 +62,7 @@ fn shares(machine: &Machine) -> Vec<f64> {
     shares
 }
 
-fn percentile(values: &[u64], percent: usize) -> f64 {
+pub(crate) fn percentile(values: &[u64], percent: usize) -> f64 {
     let mut values = values.to_vec();
     values.sort_unstable();
     if values.is_empty() {

@@ -50,7 +50,8 @@ impl Machine {
         let held =
             grant.kind == Kind::Turn && grant.holder == Holder::All && self.now < grant.until;
         let runs = seen.state == State::Running;
-        let news = if held { !runs && !seen.waits() } else { true };
+        let begins = grant.others > 0 && before.state == State::Idle;
+        let news = if held { begins || !runs && !seen.waits() } else { true };
         let alone = grant.kind == Kind::Alone;
         if news && !(alone && before.state == State::Running && !runs) {
             self.wake(self.now);
