@@ -109,7 +109,7 @@ impl CardLimiter {
             waits_for = next;
             let until = match verdict {
                 Verdict::Unlimited => return Admitted::Unlimited,
-                Verdict::Go { depth, has_lease } => {
+                Verdict::Go { depth, cost, has_lease } => {
                     if !has_lease {
                         state.report(&self.seats, grant.as_ref(), Running, at);
                     } else if state.is_idle()
@@ -118,7 +118,7 @@ impl CardLimiter {
                         continue;
                     }
                     let was_idle = state.is_idle();
-                    let launched = state.launched(stream, (queue, function), depth, at);
+                    let launched = state.launched(stream, (function, cost), depth, at);
                     drop(state);
                     if was_idle {
                         METER.wake_by(at + QUIET_NS);

@@ -42,9 +42,9 @@ pub(crate) enum WaitsFor {
 pub(crate) enum Verdict {
     /// No share binds this process now.
     Unlimited,
-    /// It is made; this much work may be in flight. Without the lease, it is made because work in
-    /// flight may wait for it.
-    Go { depth: u64, has_lease: bool },
+    /// It is made, and takes `cost`, if that is known; this much work may be in flight. Without the
+    /// lease, it is made because work in flight may wait for it.
+    Go { depth: u64, cost: Option<u64>, has_lease: bool },
     /// It waits for another grant, or until this time.
     Grant { until: u64 },
     /// It waits until work in flight has ended, or until this time.
@@ -143,8 +143,9 @@ impl State {
         let held = if let Own::Held(depth) = own { Some(depth) } else { None };
         let held = held.filter(|_| has_lease);
         let shares = grant.is_some_and(|grant| grant.others > 0);
-        if let Some(depth) = held.filter(|depth| !self.is_full(queue, function, *depth, shares)) {
-            return Verdict::Go { depth, has_lease };
+        let cost = self.costs.get(&function).copied();
+        if let Some(depth) = held.filter(|depth| !self.is_full(queue, cost, *depth, shares)) {
+            return Verdict::Go { depth, cost, has_lease };
         }
         // The work may have ended without being noticed yet.
         let noticed = if self.progress.is_stalled() { 0 } else { NOTICED_NS };
@@ -154,10 +155,12 @@ impl State {
         let waits = self.on(queue).map(|on| on.pace.waits(function, &self.costs));
         if self.progress.admits(at, waits.unwrap_or_default()) {
             // Until it has ended, the function counts as short, so its next launches do not wait.
-            if let Some((1.., false)) = waits {
+            let is_short = matches!(waits, Some((1.., false)));
+            let cost = if is_short { Some(LEAST_COST) } else { cost };
+            if is_short {
                 self.costs.insert(function, LEAST_COST);
             }
-            return Verdict::Go { depth, has_lease: false };
+            return Verdict::Go { depth, cost, has_lease: false };
         }
         let until = self.stalls_at().max(asked_at + noticed);
         match own {
@@ -178,12 +181,12 @@ impl State {
     }
 
     /// Whether enough is in flight, on the stream or on the card.
-    fn is_full(&self, queue: Queue, function: usize, depth: u64, shares: bool) -> bool {
+    fn is_full(&self, queue: Queue, cost: Option<u64>, depth: u64, shares: bool) -> bool {
         let on = self.on(queue).filter(|on| !on.pace.is_idle());
         let total = || self.streams.iter().map(|on| on.pace.in_flight_ns()).sum::<u64>();
         // Kernels of a few streams may wait for each other.
         let is_crowded = if on.is_some() { self.busy > 1 } else { self.busy >= FREE_STREAMS };
-        on.is_some_and(|on| on.pace.is_full(self.costs.get(&function).copied(), depth, shares))
+        on.is_some_and(|on| on.pace.is_full(cost, depth, shares))
             || (is_crowded && total() / self.own.overlap() >= STREAMS_DEPTH * depth)
     }
 
@@ -209,14 +212,15 @@ impl State {
         }
     }
 
-    /// A launch of a function is made on a stream.
+    /// A launch of a function is made on a stream, which takes `cost`, if that is known.
     pub(crate) fn launched(
         &mut self,
         stream: Stream,
-        (queue, function): (Queue, usize),
+        (function, cost): (usize, Option<u64>),
         depth: u64,
         at: u64,
     ) -> Launched {
+        let queue = stream.queue();
         self.begin(at);
         let is_stalled = self.progress.is_stalled();
         // The meter cannot find the end of launches on these streams by itself.
@@ -238,7 +242,6 @@ impl State {
         if was_idle {
             (on.runs_since, on.ended_at) = (at, None);
         }
-        let cost = self.costs.get(&function).copied();
         let is_whole = on.pace.launched(function, cost, depth);
         on.launched_at = at;
         on.is_broken = false;
