@@ -146,7 +146,7 @@ def measure(program: Path, environments: Environments, plan: Plan) -> Iterator[l
     ]
     with_share = _differences(calls(*LAUNCHES), bare, environments.shared, plan)
     yield [
-        row(f"{name}, limited with credit", with_share[call], "ns", 10)
+        row(f"{name}, limited with credit", with_share[call], "ns", 50)
         for call, name in LAUNCHES.items()
     ]
     load = _differences(_exec, bare, environments.preloaded, plan)

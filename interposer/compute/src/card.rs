@@ -87,11 +87,12 @@ impl CardLimiter {
     ) -> Admitted {
         let queue = stream.queue();
         let mut waits_for = None;
-        let asked_at = now();
+        let mut asked = None;
         loop {
             let meter_at = meter();
             let seen = self.changed.count();
             let at = now();
+            let asked_at = *asked.get_or_insert(at);
             let mut state = self.state();
             let grant = self.seats.grant(at);
             if grant.is_some_and(|grant| grant.kind == Kind::Turn) {
