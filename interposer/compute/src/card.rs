@@ -297,6 +297,7 @@ impl CardLimiter {
         let lost = state.streams.iter().filter(|on| on.stream.context == context && busy(on));
         let lost = lost.count();
         state.streams.retain(|on| on.stream.context != context);
+        state.note_contexts();
         if lost == 0 {
             return;
         }

@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) streams: Vec<OnStream>,
     /// How many of them have work in flight.
     pub(crate) busy: usize,
+    /// Whether they are of several contexts.
+    is_split: bool,
     pub(crate) progress: Progress,
     costs: Costs,
     pub(crate) own: OwnLease,
@@ -93,6 +95,7 @@ impl State {
         Self {
             streams: Vec::new(),
             busy: 0,
+            is_split: false,
             progress: Progress::default(),
             costs: Costs::default(),
             own: OwnLease::new(at),
@@ -230,6 +233,7 @@ impl State {
                 self.streams.retain(|on| !on.pace.is_idle());
             }
             self.streams.push(OnStream::new(stream, queue, at));
+            self.note_contexts();
         }
         let Some(on) = self.streams.iter_mut().find(|on| on.queue == queue) else {
             return Launched { starts: false, starts_if: None, records: false };
@@ -250,6 +254,12 @@ impl State {
         on.is_recording |= records;
         self.busy += usize::from(was_idle);
         Launched { starts, starts_if: last.map(|marks| marks.end), records }
+    }
+
+    /// Streams were added or removed.
+    pub(crate) fn note_contexts(&mut self) {
+        let first = self.streams.first().map(|on| on.stream.context);
+        self.is_split = self.streams.iter().any(|on| Some(on.stream.context) != first);
     }
 
     /// This event, if there is one, was recorded on a stream: behind a launch of the calling thread,
@@ -377,6 +387,7 @@ impl State {
             turn: grant.map_or(self.reported.turn, |grant| grant.turn),
             state,
             is_stalled: self.is_stalled(at),
+            is_split: self.is_split,
             // The coordinator asks only whether it needs any time.
             needs_ns: u64::from(self.waits_for_lease()),
         };

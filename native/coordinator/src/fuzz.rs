@@ -124,7 +124,7 @@ impl Used {
     fn answer(&self) -> Grant {
         let grant = GrantsView::open(&self.directory.join("grants")).unwrap().grant(0);
         let (state, turn) = (ComputeState::Waiting, grant.turn);
-        let report = Report { turn, state, is_stalled: false, needs_ns: 1000 };
+        let report = Report { turn, state, needs_ns: 1000, ..Report::default() };
         self.member.compute(0).unwrap().set_report(report);
         grant
     }

@@ -17,11 +17,11 @@
 //! each other. A party of several cards waits until all are free. Until then, other parties have
 //! short leases on the free ones (`choose`).
 //!
-//! Parties of one card have the lease together (`set`) while they *agree*: their shares are soft,
-//! they have the same priority, and their processes are as many as their weights ask. Nothing is
-//! handed over then, and the driver divides the card as without us. One that was billed less, because
-//! it paused, has the card alone until it is level with the others. One that rests for a moment keeps
-//! the lease, and is owed nothing for this time.
+//! If all active parties of a card have soft shares, about the same weight, the same priority and one
+//! process each, the card is *even*, and they have the lease together (`set`): nothing is handed over,
+//! and the driver divides the card as without us. One that was billed less, because it paused, has
+//! the card alone until it is level with the others. One that rests for a moment keeps the lease, and
+//! is owed nothing for this time.
 //!
 //! | on the card | grant |
 //! |---|---|
@@ -48,8 +48,8 @@
 //! if the holder is also the next party. The next lease begins when the work of the last one has
 //! ended, with these exceptions:
 //!
-//! - A party with pauses does not wait for the work of a soft slice, and none waits for one with
-//!   which it agrees: the driver shares the card for the rest of that work.
+//! - A party with pauses waits only a moment for a kernel of a soft slice, and none waits for another
+//!   one on an even card: the driver shares the card for the rest of that kernel.
 //! - Others wait 4 s for work that does not end, and 20 ms for work that was launched without
 //!   permission. From then on the work is *stuck*: the driver shares the card, and the party is
 //!   billed in full until its work has ended.
@@ -105,6 +105,8 @@ struct Card {
     without_share: u64,
     /// The highest priority of the active slices.
     highest: Option<Priority>,
+    /// Whether the driver divides the card as the shares of the active slices ask (`set`).
+    is_even: bool,
     /// The time of the least served slice in the queue. A slice that enters the queue starts with
     /// about this time, so it never decreases.
     floor: u64,
@@ -235,6 +237,9 @@ impl Leases {
                 }
             }
         }
+        for c in 0..self.cards.len() {
+            self.cards[c].is_even = self.is_even(&self.cards[c]);
+        }
     }
 
     /// Enters every active slice that needs its card, and may have it, into the queue of the card.
@@ -291,25 +296,26 @@ impl Leases {
             _ if is_used => self.depth(p, row.card),
             _ => self.timing.depth,
         };
-        let members = |q: usize| self.parties[q].rows(&self.slices).map(|row| row.active.len());
-        let others = lease.map_or(0, |_| self.mates(p).flat_map(members).sum::<usize>()) as u32;
+        let others = lease.map_or(0, |_| self.mates(p).count()) as u32;
         Grant { turn: 0, kind, holder, until, depth, others, unblock: row.unblock }
     }
 
-    /// How much work each process of a party may have in flight on a card: little where another
-    /// party waits for it, which returns from a pause, or is not in the same set; much where no other
-    /// slice can return.
+    /// How much work each process of a party may have in flight on a card: little beside a party
+    /// with pauses, which waits for it when it returns, and much where no other slice can return.
+    /// Several parties with the lease are little for one that begins.
     fn depth(&self, p: usize, card: usize) -> u64 {
         let (timing, card, alone) = (&self.timing, &self.cards[card], self.parties[p].alone);
         let pauses = |p: usize| self.parties[p].pauses(self.now, timing);
         let others = card.members.iter().filter(|(s, _)| self.slices[*s].party != p);
         let are_present = others.into_iter().any(|(s, r)| self.slices[*s].rows[*r].is_present());
         let beside_pauses = card.parties.iter().any(|other| *other != p && pauses(*other));
-        let mates = self.mates(p).count();
-        let is_part = (1..card.parties.len() - 1).contains(&mates);
+        let is_watched = card.members.iter().any(|(s, r)| {
+            let row = &self.slices[*s].rows[*r];
+            card.is_even && row.is_present() && row.active.is_empty()
+        });
         match alone {
             Some(_) if !are_present => timing.alone_depth,
-            None if (beside_pauses || is_part) && !pauses(p) => timing.shallow,
+            None if (beside_pauses || is_watched) && !pauses(p) => timing.shallow,
             _ => timing.depth,
         }
     }

@@ -95,11 +95,16 @@ impl<M> StreamPace<M> {
     }
 
     /// Whether as much is in flight as may be, for a launch that takes `cost`, if that is known.
-    /// Where the driver `shares` the card, two launches are in flight in any case, unless the depth
-    /// is little: it gives the time of a process with nothing behind a kernel that ends to others.
+    /// Where the driver `shares` the card, two launches are in flight in any case, unless they are
+    /// long and the depth is little: it gives the time of a process with nothing behind a kernel that
+    /// ends to others, and a short launch that waits for its turn seems to take up to an interval.
     pub fn is_full(&self, cost: Option<u64>, depth: u64, shares: bool) -> bool {
         let is_full = match cost {
-            Some(_) if shares && depth > TIMING.shallow && self.sum(|work| work.launches) < 2 => {
+            Some(cost)
+                if shares
+                    && (depth > TIMING.shallow || cost <= TIMING.interval * 5 / 4)
+                    && self.sum(|work| work.launches) < 2 =>
+            {
                 false
             }
             Some(cost) => self.in_flight_ns().saturating_add(cost) > depth,

@@ -83,6 +83,10 @@ pub struct Timing {
     /// The same for work that was launched without permission, because the queue may have any
     /// length.
     pub backlog: u64,
+    /// How long a slice with pauses waits for the work of a soft slice, which runs without a lease.
+    /// Then the driver shares the card: the slice would otherwise wait for each long kernel (a
+    /// decode beside kernels of 20 ms had 7 % of the card instead of 42 %).
+    pub overlap: u64,
     /// Work that has made no progress for this long counts as stalled, and so does work that has
     /// made none for twice the longest time seen. It may wait for a launch that waits, so launches
     /// go on: first one, then two, then four, with twice the time between them.
@@ -137,6 +141,7 @@ pub const TIMING: Timing = Timing {
     handover: 500 * US,
     drain: 4_000 * MS,
     backlog: 20 * MS,
+    overlap: 200 * US,
     stall: 10 * MS,
     unknown: 500 * MS,
     saved: 100 * MS,

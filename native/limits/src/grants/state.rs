@@ -29,14 +29,18 @@ pub struct Report {
     /// Whether no batch in flight has ended for longer than the process expected. The work may wait
     /// for a launch that waits for a turn.
     pub is_stalled: bool,
+    /// Whether its work is in several contexts.
+    pub is_split: bool,
     /// The predicted time of the launch that waits for a turn, in nanoseconds; 0 if no launch waits.
     pub needs_ns: u64,
 }
 
-/// The lowest two bits of the word are the state, and the third is the stall. Bytes 1 to 3 are the
+/// The lowest two bits of the word are the state, the third is the stall, and the fourth says that
+/// the work is in several contexts. Bytes 1 to 3 are the
 /// need, and the upper half is the turn.
 const STATE: u64 = 3;
 const STALLED: u64 = 4;
+const SPLIT: u64 = 8;
 const NEED_SHIFT: u32 = 8;
 const TURN_SHIFT: u32 = 32;
 /// The unit of a need. The 24 bits hold up to 167 s.
@@ -49,7 +53,12 @@ impl Report {
     pub fn to_word(self) -> u64 {
         let need = self.needs_ns.div_ceil(NEED_UNIT_NS).min(LARGEST_NEED);
         let stalled = if self.is_stalled { STALLED } else { 0 };
-        u64::from(self.turn) << TURN_SHIFT | need << NEED_SHIFT | stalled | self.state as u64
+        let split = if self.is_split { SPLIT } else { 0 };
+        u64::from(self.turn) << TURN_SHIFT
+            | need << NEED_SHIFT
+            | split
+            | stalled
+            | self.state as u64
     }
 
     /// The report in a word. An unknown state is read as idle, so that no process waits for another
@@ -63,7 +72,8 @@ impl Report {
         };
         let needs_ns = (word >> NEED_SHIFT & LARGEST_NEED) * NEED_UNIT_NS;
         let is_stalled = word & STALLED != 0;
-        Self { turn: (word >> TURN_SHIFT) as u32, state, is_stalled, needs_ns }
+        let is_split = word & SPLIT != 0;
+        Self { turn: (word >> TURN_SHIFT) as u32, state, is_stalled, is_split, needs_ns }
     }
 
     /// Whether a launch waits.
@@ -83,12 +93,13 @@ mod tests {
             for state in [Idle, Waiting, Running] {
                 for (is_stalled, needs_ns) in [(false, 0), (true, 10_000), (true, 167_000_000_000)]
                 {
-                    let report = Report { turn, state, is_stalled, needs_ns };
+                    let report = Report { turn, state, is_stalled, is_split: is_stalled, needs_ns };
                     assert_eq!(Report::from_word(report.to_word()), report);
                 }
             }
         }
-        let report = Report { turn: 7, state: Running, is_stalled: true, needs_ns: 1 };
+        let report =
+            Report { turn: 7, state: Running, is_stalled: true, needs_ns: 1, ..Report::default() };
         assert_eq!(report.to_word(), 0x0000_0007_0000_0106, "rounded up");
         let long = Report { needs_ns: u64::MAX, ..report };
         assert_eq!(long.to_word(), 0x0000_0007_ffff_ff06, "at most");

@@ -61,8 +61,9 @@ impl Leases {
     fn end_lease(&mut self, p: usize) {
         let party = &self.parties[p];
         let Some(lease) = &party.lease else { return };
-        let (until, has_mates) = (lease.until, self.mates(p).next().is_some());
-        let rests_until = party.rests_until(self.now, &self.timing).filter(|_| has_mates);
+        let until = lease.until;
+        let is_used = self.mates(p).any(|q| self.parties[q].waits || self.parties[q].runs);
+        let rests_until = party.rests_until(self.now, &self.timing).filter(|_| is_used);
         if party.alone.is_some() || lease.cards != party.cards || self.leaves(p) {
             self.parties[p].lease = None;
         } else if !party.waits && !party.runs && (rests_until.is_none() || !self.is_next(p)) {
@@ -149,7 +150,7 @@ impl Leases {
     /// When a card is likely to be free for a party; not after now if it is.
     fn free_at(&mut self, card: usize, p: usize) -> u64 {
         let (now, party) = (self.now, &self.parties[p]);
-        let mut free_at = now;
+        let (mut free_at, mut next) = (now, None);
         for (s, r) in &self.cards[card].members {
             let row = &self.slices[*s].rows[*r];
             let other = &self.parties[self.slices[*s].party];
@@ -172,9 +173,12 @@ impl Leases {
             {
                 let has_returned = party.returned_at >= since.saturating_sub(self.timing.ahead);
                 let pauses = has_returned || party.pauses(now, &self.timing);
-                if self.agree(p, q) || pauses && !is_hard(row.regime) {
-                    // The driver shares the card for the rest of its work.
+                if self.agree(p, q) {
                     continue;
+                } else if pauses && !is_hard(row.regime) {
+                    // The driver shares the card with a party that pauses.
+                    next = Some(since + self.timing.overlap);
+                    since + self.timing.overlap
                 } else if now - since < self.timing.shortest {
                     now + self.timing.ahead
                 } else {
@@ -185,6 +189,7 @@ impl Leases {
             };
             free_at = free_at.max(at);
         }
+        self.due(next);
         free_at
     }
 

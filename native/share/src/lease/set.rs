@@ -1,32 +1,45 @@
 //! Parties that have the lease of a card together, because the driver divides it as they ask.
 //!
-//! The driver gives every process with work the same time, in slices of about 2 ms. If that is what
-//! the shares ask, a lease for each party in turn would only add waits and handovers. So parties
-//! that *agree* have the lease at once. It takes turns again while one of them is owed time.
+//! The driver gives every context with work the same time, in slices of about 2 ms. If that is what
+//! the shares of all active parties of a card ask, the card is *even*: a lease for each in turn would
+//! only add waits and handovers. So the parties of an even card have the lease at once. It takes turns
+//! again while one of them is owed time.
 
-use super::Leases;
 use super::ledger::{WHOLE, is_hard};
-use super::party::Party;
 use super::slice::Row;
+use super::{Card, Leases};
 
 impl Leases {
-    /// Whether the driver divides a card between two parties about as their shares do. None of them
-    /// has a ceiling, which the driver does not keep, or another card, where it would have to have
-    /// the lease at the same time.
+    /// Whether the driver divides a card as the shares ask. Each active party has one slice there,
+    /// with one active process that works in one context, and about the same weight. None has a
+    /// ceiling, which the driver does not keep, another priority, or another card, where it would
+    /// have to have the lease at the same time.
+    pub(super) fn is_even(&self, card: &Card) -> bool {
+        let rows =
+            card.members.iter().map(|(s, r)| (self.slices[*s].party, &self.slices[*s].rows[*r]));
+        let active = || rows.clone().filter(|(_, row)| !row.active.is_empty()).map(|(_, row)| row);
+        let weights = || active().map(|row| row.ledger.weight);
+        let (Some(least), Some(most)) = (weights().min(), weights().max()) else { return false };
+        let is_alone = |p: &usize| {
+            let of_party = rows.clone().filter(|(party, _)| party == p).count();
+            of_party == 1 && self.parties[*p].members.len() == 1
+        };
+        // The weights may differ by a fifth.
+        10 * least >= 8 * most
+            && card.parties.iter().all(is_alone)
+            && active().all(|row| {
+                let is_first = Some(row.regime.priority) == card.highest;
+                row.active.len() == 1 && !row.is_split() && is_first && !is_hard(row.regime)
+            })
+    }
+
+    /// Whether two parties are active on the same even card.
     pub(super) fn agree(&self, p: usize, q: usize) -> bool {
-        let row = |p: usize| match self.parties[p].members[..] {
-            [(s, r)] if p < self.parties.len() => Some(&self.slices[s].rows[r]),
+        let card = |p: usize| match self.parties[p].members[..] {
+            [(s, r)] => Some(self.slices[s].rows[r].card).filter(|card| self.cards[*card].is_even),
             _ => None,
         };
-        let (Some(one), Some(two)) = (row(p), row(q)) else { return false };
-        // The driver's time is by processes. The weights may differ by a fifth.
-        let parts = [(one, two), (two, one)].map(|(a, b)| a.ledger.weight * b.active.len() as u64);
-        p != q
-            && one.card == two.card
-            && !is_hard(one.regime)
-            && !is_hard(two.regime)
-            && one.regime.priority == two.regime.priority
-            && 10 * parts[0].min(parts[1]) >= 8 * parts[0].max(parts[1])
+        p != q && card(p).is_some() && card(p) == card(q)
     }
 
     /// Whether a party may have a lease at the same time as a holder.
@@ -89,28 +102,34 @@ impl Leases {
     pub(super) fn reserve(&mut self) {
         for p in 0..self.parties.len() {
             for (s, r) in self.parties[p].members.clone() {
-                let row = &self.slices[s].rows[r];
-                if !self.parties[p].is_reserved(row) {
-                    continue;
-                }
-                let others = (0..self.parties.len()).filter(|q| self.agree(p, *q));
-                let others: usize = others.map(|q| self.working(&self.parties[q], row.card)).sum();
-                let reserved = if others > 0 {
-                    let own = self.working(&self.parties[p], row.card);
-                    (own as u64, (own + others) as u64)
-                } else {
-                    let all = self.parties[p].rows(&self.slices).filter(|it| it.card == row.card);
-                    let all = all.filter(|row| self.parties[p].is_reserved(row));
-                    (row.ledger.weight, all.map(|row| row.ledger.weight).sum())
-                };
-                self.slices[s].rows[r].reserved = Some(reserved);
+                self.slices[s].rows[r].reserved = self.part_of_bill(p, &self.slices[s].rows[r]);
             }
         }
     }
 
-    /// How many processes of a party work on a card that is reserved for it.
-    fn working(&self, party: &Party, card: usize) -> usize {
-        let rows = party.rows(&self.slices).filter(|row| row.card == card);
-        rows.filter(|row| party.is_reserved(row)).map(Row::working).sum()
+    /// The part of a party's row, and the whole, if the card is reserved for it. On an even card the
+    /// parties that work divide the bill, also with work that goes on after a lease, and slices of a
+    /// gang by their weights. Work that does not end is nobody's excuse.
+    fn part_of_bill(&self, p: usize, row: &Row) -> Option<(u64, u64)> {
+        let party = &self.parties[p];
+        let counts = |q: usize| {
+            let (party, mut rows) = (&self.parties[q], self.parties[q].rows(&self.slices));
+            let is_stuck = party.is_stuck && party.lease.is_none();
+            !is_stuck && rows.any(|row| party.is_reserved(row) && row.works())
+        };
+        let others = || (0..self.parties.len()).filter(|q| self.agree(p, *q) && counts(*q)).count();
+        if !party.is_reserved(row) {
+            return None;
+        } else if counts(p) {
+            let others = others() as u64;
+            if others > 0 {
+                return Some((1, 1 + others));
+            }
+        } else if self.mates(p).any(counts) {
+            return Some((0, 1));
+        }
+        let of_party = party.rows(&self.slices).filter(|it| it.card == row.card);
+        let reserved = of_party.filter(|it| party.is_reserved(it));
+        Some((row.ledger.weight, reserved.map(|row| row.ledger.weight).sum()))
     }
 }

@@ -131,14 +131,19 @@ impl Row {
         self.sharing == Sharing::Leased && self.grant.kind == Kind::Alone
     }
 
-    /// How many processes work, or wait.
-    pub fn working(&self) -> usize {
-        self.processes.iter().filter(|process| process.waits() || process.runs()).count()
+    /// Whether a process works, or waits.
+    pub fn works(&self) -> bool {
+        self.waits || self.runs
+    }
+
+    /// Whether a process works in several contexts, each of which the driver serves like a process.
+    pub fn is_split(&self) -> bool {
+        self.processes.iter().any(|process| process.takes_part() && process.last.report.is_split)
     }
 
     /// Whether it needs the card, and may have it.
     pub fn wants(&self) -> bool {
-        (self.waits || self.runs) && !self.owes()
+        self.works() && !self.owes()
     }
 
     /// Whether the published grant lets a process launch.

@@ -57,7 +57,8 @@ impl Desk {
 
     /// Nothing of the work in flight makes progress, and a launch waits.
     fn stalls(&mut self, slice: usize) {
-        let report = Report { state: State::Running, is_stalled: true, needs_ns: 1, turn: 0 };
+        let report =
+            Report { state: State::Running, is_stalled: true, needs_ns: 1, ..Report::default() };
         self.reports_on(slice, 0, report);
     }
 
@@ -412,13 +413,18 @@ fn a_queue_from_before_is_waited_for_a_short_time() {
 
 #[test]
 fn a_slice_with_pauses_does_not_wait_for_long_kernels_of_soft_slices() {
-    for (mode, expected) in [(Mode::Soft, vec![none(1), lease(0, 20)]), (Mode::Hard, vec![none(1)])]
-    {
-        let mut desk = paused([50, 50]);
-        desk.row(1).regime.mode = mode;
+    let beside = vec![lease(0, 20)];
+    for (shares, mode, first, then) in [
+        ([50, 50], Mode::Soft, vec![none(1), lease(0, 20)], vec![]),
+        ([30, 70], Mode::Soft, vec![none(1)], beside),
+        ([50, 50], Mode::Hard, vec![none(1)], vec![]),
+    ] {
+        let mut desk = paused(shares);
+        (0..2).for_each(|slice| desk.row(slice).regime.mode = mode);
         desk.steps_for(9);
         desk.reports(0, State::Waiting);
-        assert_eq!(desk.steps_for(1), expected, "{mode:?}");
+        assert_eq!(desk.steps_for(1), first, "{shares:?} {mode:?}");
+        assert_eq!(desk.steps_for(1), then, "{shares:?} {mode:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use hami_share::Regime;
 use crate::machine::Machine;
 use crate::program::{DECODE, Program, Thread, kernels};
 use crate::scenes::{Scene, bare, hard, high, one, percentile, play, shares, soft};
-use crate::{MS, US};
+use crate::{MS, Prng, US};
 
 const SECONDS: u64 = 21;
 
@@ -147,12 +147,55 @@ fn the_lease_is_not_worse_than_the_driver() {
         let ours = row(scenes.iter().map(|scene| play(scene, SECONDS)));
         let driver = row(scenes.iter().map(|scene| bare(scene, SECONDS)));
         println!("| {name} | {ours} | {driver} |");
-        let is_soft =
-            !name.contains("hard") && !name.contains("high") && !name.contains("4 processes");
-        assert!(!is_soft || ours.sum() >= 0.98 * driver.sum(), "{name}");
+        let as_before = ["hard", "high", "4 processes", "5 x"].iter().any(|it| name.contains(it));
+        assert!(as_before || ours.sum() >= 0.98 * driver.sum(), "{name}");
         if name.starts_with("decode 50, kernels") {
             assert!(ours.shares[0] >= 0.97 * driver.shares[0], "{name}");
             assert!(ours.times[0][2] <= 1.2 * driver.times[0][2], "{name}");
         }
     }
+}
+
+/// A length between two, each order of magnitude as likely as another.
+fn length(prng: &mut Prng, shortest: u64, longest: u64) -> u64 {
+    let part = prng.below(1_000) as f64 / 1_000.0;
+    (shortest as f64 * (longest as f64 / shortest as f64).powf(part)) as u64
+}
+
+fn any_program(prng: &mut Prng) -> Program {
+    let seed = prng.below(100);
+    match prng.below(4) {
+        0 | 1 => kernels(length(prng, 20 * US, 300 * MS)),
+        2 => Program::Steps {
+            ns: length(prng, 20 * US, 4 * MS),
+            kernels: 1 + prng.below(20) as usize,
+            host: length(prng, 80 * US, 8 * MS),
+        },
+        _ => {
+            let (kernels, load) = (1 + prng.below(40) as usize, 5 + prng.below(30));
+            Program::Server { ns: 500 * US, kernels, load, seed }
+        }
+    }
+}
+
+/// Of its share, or of what the driver alone gives it, if that is less: nearly all have nine tenths,
+/// and nobody has less than two thirds. Kernels of 50 ms and more beside programs with pauses have the
+/// least: they go on while another party is to have the card alone.
+#[test]
+fn nobody_starves_on_an_even_card() {
+    let mut short = Vec::new();
+    for seed in 0..150 {
+        let mut prng = Prng(seed);
+        let count = 2 + prng.below(4) as u32;
+        let program = |_| one(soft(100 / count), any_program(&mut prng));
+        let scene: Scene = (0..count).map(program).collect();
+        let (ours, driver) = (shares(&play(&scene, 11)), shares(&bare(&scene, 11)));
+        let fair = driver.iter().map(|driver| driver.min(100.0 / f64::from(count)));
+        let least = ours.iter().zip(fair).map(|(ours, fair)| ours / fair).fold(1.0, f64::min);
+        if least < 0.9 {
+            println!("{seed}: {least:.2} of its part: {scene:?}");
+            short.push(least);
+        }
+    }
+    assert!(short.len() <= 10 && short.iter().all(|least| *least > 0.66), "{short:.2?}");
 }

@@ -34,24 +34,48 @@ fn equal_soft_shares_have_the_lease_together() {
 #[test]
 fn the_driver_would_not_divide_the_card_as_these_ask() {
     type Change = fn(&mut Desk);
-    let changes: [(&str, [u32; 2], Change); 4] = [
-        ("unequal", [30, 70], |_| {}),
-        ("a ceiling", [50, 50], |desk| desk.row(1).regime.mode = Mode::Hard),
-        ("a priority", [50, 50], |desk| desk.row(1).regime.priority = Priority::High),
-        ("two processes", [50, 50], |desk| {
+    let changes: [(&str, [u32; 3], Change); 6] = [
+        ("unequal", [25, 25, 50], |_| {}),
+        ("a ceiling", [33; 3], |desk| desk.row(1).regime.mode = Mode::Hard),
+        ("a priority", [33; 3], |desk| desk.row(1).regime.priority = Priority::High),
+        ("two processes", [33; 3], |desk| {
             let other = ProcessView { slot: 5, ..*desk.process(1) };
             desk.row(1).processes.push(other);
+        }),
+        ("two contexts", [33; 3], |desk| desk.process(1).report.is_split = true),
+        ("a gang with an idle member", [33; 3], |desk| {
+            desk.view.slices[1].gang = Some(9);
+            let idle = SliceView { key: 9, ..desk.view.slices[1].clone() };
+            desk.view.slices.push(idle);
+            desk.process(3).report.state = State::Idle;
         }),
     ];
     for (name, shares, change) in changes {
         let mut desk = Desk::new(&shares);
-        for slice in 0..2 {
+        for slice in 0..3 {
             desk.row(slice).regime.mode = Mode::Soft;
             desk.reports(slice, State::Waiting);
         }
         change(&mut desk);
         desk.step(0);
-        assert_ne!(desk.holds(0), desk.holds(1), "{name}");
+        let holders = (0..3).filter(|slice| desk.holds(*slice)).count();
+        assert_eq!(holders, 1, "{name}");
+    }
+}
+
+#[test]
+fn little_is_in_flight_while_a_slice_is_present_that_may_begin() {
+    let mut desk = Desk::new(&[33; 3]);
+    for slice in 0..3 {
+        desk.row(slice).regime.mode = Mode::Soft;
+    }
+    for (present, depth) in [(true, TIMING.shallow), (false, TIMING.depth)] {
+        desk.process(2).dead = !present;
+        desk.reports(0, State::Waiting);
+        desk.reports(1, State::Waiting);
+        desk.steps_for(1);
+        assert!(desk.holds(0) && desk.holds(1));
+        assert_eq!(desk.row(0).published.depth, depth);
     }
 }
 
@@ -111,13 +135,12 @@ fn a_short_rest_keeps_the_lease_and_saves_nothing_up() {
 }
 
 #[test]
-fn another_party_does_not_wait_for_one_that_rests() {
-    let (mut desk, _) = soft(&[25, 25, 50]);
-    assert!(desk.holds(0) && desk.holds(1) && !desk.holds(2));
+fn who_rests_keeps_no_lease_while_nobody_uses_it() {
+    let (mut desk, _) = soft(&[50, 50]);
     desk.reports(0, State::Idle);
     desk.reports(1, State::Idle);
-    desk.steps_for(2);
-    assert!(desk.holds(2) && !desk.holds(0) && !desk.holds(1));
+    desk.steps_for(1);
+    assert!(!desk.holds(0) && !desk.holds(1));
 }
 
 /// A process that reports work that it does not have is billed for it. Nobody pays for more than the

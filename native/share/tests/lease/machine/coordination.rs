@@ -32,7 +32,7 @@ impl Machine {
         };
         // Those that report falsely also claim that they have seen each grant.
         let turn = if it.lie == Lie::None { it.seen_turn } else { self.grant(p).turn };
-        Report { turn, state, is_stalled, needs_ns: u64::from(waits && runs) }
+        Report { turn, state, is_stalled, needs_ns: u64::from(waits && runs), ..Report::default() }
     }
 
     pub(super) fn report(&mut self, p: usize) {
