@@ -92,6 +92,17 @@ def test_two_contexts_of_a_process(world: Worlds, us: int, cap: int) -> None:
     assert played.share("alone") == pytest.approx(cap, abs=1.0)
 
 
+@pytest.mark.parametrize("contexts", [1, 2])
+def test_two_contexts_beside_a_slice_of_the_same_share(world: Worlds, contexts: int) -> None:
+    """The driver alone would give a part of the card to each context."""
+    several = Threads(2, 500, contexts=contexts).program(6.0)
+    one = Program(("--work", "async", "--kernel-us", 500))
+    both = [Container("several", [several], 50, "soft"), Container("one", [one], 50, "soft")]
+    played = world().play(both, 6.0)
+    parts = [played.share(container.name, 1.0) for container in both]
+    assert parts == pytest.approx([50, 50], abs=2.0)
+
+
 def test_two_processes_with_two_contexts_and_no_coordinator(world: Worlds) -> None:
     """Beside each other, without a coordinator, they stay below their share."""
     programs = [Threads(2, 500, contexts=2).program(6.0)] * 2
