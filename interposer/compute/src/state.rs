@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) streams: Vec<OnStream>,
     /// How many of them have work in flight.
     pub(crate) busy: usize,
-    /// Whether they are of several contexts.
+    /// Whether they are of several contexts, also those without work.
     is_split: bool,
     pub(crate) progress: Progress,
     costs: Costs,

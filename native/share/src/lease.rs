@@ -3,8 +3,8 @@
 //! While two slices work on a card at once, the driver divides the card between their processes.
 //! Where the shares ask the same, they have the lease together. Otherwise the coordinator leases the
 //! card to one slice at a time. It bills a slice from the beginning of its lease until its work has
-//! ended, by the coordinator's own clock. Slices that have the lease together divide the bill. A
-//! slice cannot lower the bill of the lease by any report.
+//! ended, by the coordinator's own clock: no report lowers the bill of a lease that one slice has.
+//! Slices that have it together divide the bill by their reports.
 //!
 //! The caller reads the slices' files into a [`View`], calls [`Leases::step`], and publishes the
 //! [`Decision`]. A step bills the time since the last step, reads the view, and decides which
@@ -158,7 +158,7 @@ impl Leases {
     }
 
     /// Bills and credits the time since the last step. The slices of a gang divide the bill of a
-    /// card by their weights. A slice that has the card alone is not billed: a hard share is kept by
+    /// card by their weights, and parties that have the lease together divide it equally. A slice that has the card alone is not billed: a hard share is kept by
     /// the bucket of its process.
     fn settle(&mut self, passed: u64) {
         let billed = passed.min(SILENCE_NS);
@@ -302,7 +302,7 @@ impl Leases {
 
     /// How much work each process of a party may have in flight on a card: little beside a party
     /// with pauses, which waits for it when it returns, and much where no other slice can return.
-    /// Several parties with the lease are little for one that begins.
+    /// On an even card it is also little while an idle slice has a process, which may begin.
     fn depth(&self, p: usize, card: usize) -> u64 {
         let (timing, card, alone) = (&self.timing, &self.cards[card], self.parties[p].alone);
         let pauses = |p: usize| self.parties[p].pauses(self.now, timing);

@@ -99,14 +99,10 @@ impl<M> StreamPace<M> {
     /// long and the depth is little: it gives the time of a process with nothing behind a kernel that
     /// ends to others, and a short launch that waits for its turn seems to take up to an interval.
     pub fn is_full(&self, cost: Option<u64>, depth: u64, shares: bool) -> bool {
+        // The cost of a launch that was measured beside others may be a quarter too high.
+        let is_short = |cost| depth > TIMING.shallow || cost <= TIMING.interval * 5 / 4;
         let is_full = match cost {
-            Some(cost)
-                if shares
-                    && (depth > TIMING.shallow || cost <= TIMING.interval * 5 / 4)
-                    && self.sum(|work| work.launches) < 2 =>
-            {
-                false
-            }
+            Some(cost) if shares && is_short(cost) && self.sum(|work| work.launches) < 2 => false,
             Some(cost) => self.in_flight_ns().saturating_add(cost) > depth,
             None => self.sum(|work| work.unknown) > (self.short / 4).min(3),
         };

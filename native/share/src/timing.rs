@@ -15,7 +15,9 @@ pub struct Timing {
     pub turn: u64,
     /// A round of all parties if there are more: each waits at most for about this long.
     pub round: u64,
-    /// The shortest lease of a round, however many parties there are.
+    /// The shortest lease of a round, however many parties there are. For as long a party with nothing
+    /// to do keeps a lease that it has together with others: longer than the host takes between two
+    /// tokens.
     pub shortest: u64,
     /// How long before its end a lease is prolonged if its holder is also the next one. The holder
     /// reads the new end before it stops.
@@ -24,12 +26,6 @@ pub struct Timing {
     /// pauses ends its neighbour's leases for nothing: the 99th percentile of a token beside a
     /// trainer was 2 ms with it and 22 ms without.
     pub least_bill: u64,
-    /// Parties have the lease together while the one that had more, over its weight, is ahead by no
-    /// more than this.
-    pub together: u64,
-    /// How long a party with nothing to do keeps a lease that it has together with others: longer
-    /// than the host takes between two tokens.
-    pub rest: u64,
     /// The longest time between two steps while a card is leased.
     pub look: u64,
 
@@ -49,7 +45,8 @@ pub struct Timing {
 
     // Work in flight.
     /// In flight beside slices that always have more work: two intervals between events, one that
-    /// runs and one that waits.
+    /// runs and one that waits. Parties have the lease together while the one that had more, over its
+    /// weight, is ahead by no more than this; with 2 to 16 ms each is served the same.
     pub depth: u64,
     /// In flight of slices without a share while one with a share is present, but idle. The driver
     /// shares the card then, so a kernel of 5 ms takes 15 ms beside two other slices. With less, its
@@ -123,8 +120,6 @@ pub const TIMING: Timing = Timing {
     shortest: 5 * MS,
     ahead: MS,
     least_bill: MS,
-    together: 4 * MS,
-    rest: 3 * MS,
     look: 10 * MS,
     active: 100 * MS,
     pauses: 200 * MS,

@@ -93,7 +93,7 @@ mod tests {
             for state in [Idle, Waiting, Running] {
                 for (is_stalled, needs_ns) in [(false, 0), (true, 10_000), (true, 167_000_000_000)]
                 {
-                    let report = Report { turn, state, is_stalled, is_split: is_stalled, needs_ns };
+                    let report = Report { turn, state, is_stalled, is_split: turn == 7, needs_ns };
                     assert_eq!(Report::from_word(report.to_word()), report);
                 }
             }

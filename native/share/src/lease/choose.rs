@@ -52,8 +52,8 @@ impl Leases {
         let [(s, r)] = party.members[..] else { return None };
         let row = &self.slices[s].rows[r];
         let [process] = row.active[..] else { return None };
-        let is_even = !row.owes() && !row.ledger.is_owed(row.regime, &self.timing);
-        is_even.then_some(Holder::Slot(process))
+        let is_settled = !row.owes() && !row.ledger.is_owed(row.regime, &self.timing);
+        is_settled.then_some(Holder::Slot(process))
     }
 
     /// Ends the lease of a party if it is over, or has nothing to do, or prolongs it if the party is
@@ -62,11 +62,11 @@ impl Leases {
         let party = &self.parties[p];
         let Some(lease) = &party.lease else { return };
         let until = lease.until;
-        let is_used = self.mates(p).any(|q| self.parties[q].waits || self.parties[q].runs);
+        let is_used = self.mates(p).any(|q| self.parties[q].works());
         let rests_until = party.rests_until(self.now, &self.timing).filter(|_| is_used);
         if party.alone.is_some() || lease.cards != party.cards || self.leaves(p) {
             self.parties[p].lease = None;
-        } else if !party.waits && !party.runs && (rests_until.is_none() || !self.is_next(p)) {
+        } else if !party.works() && (rests_until.is_none() || !self.is_next(p)) {
             self.parties[p].give_up(self.now, &mut self.slices, &self.timing);
         } else if self.now + self.timing.ahead >= until {
             // Of several cards, one may have work that waits for a launch on another.
@@ -126,17 +126,17 @@ impl Leases {
         let until = cards.iter().filter_map(|card| reserved_at[*card]).min().unwrap_or(u64::MAX);
         if all_free_at <= now && until >= now + self.timing.shortest {
             let until = until.min(now + self.length(p));
-            let mates = (0..self.parties.len()).filter(|q| self.agree(p, *q));
-            let leases = mates.filter_map(|q| self.parties[q].lease.as_ref());
+            // Leases that are held together end together.
+            let peers = (0..self.parties.len()).filter(|q| self.agree(p, *q));
+            let leases = peers.filter_map(|q| self.parties[q].lease.as_ref());
             let until = leases.map(|lease| lease.until).fold(until, u64::min);
             let party = &mut self.parties[p];
             (party.draining_since, party.lease) = (None, Some(Lease { cards, began: now, until }));
             return;
         }
         let holds = |party: &Party| cards.iter().any(|card| party.holds(*card));
-        let holders = (0..self.parties.len()).filter(|other| holds(&self.parties[*other]));
-        let holders = holders.filter(|other| !self.joins(p, *other));
-        let holders: Vec<usize> = holders.collect();
+        let blocks = |q: &usize| holds(&self.parties[*q]) && !self.joins(p, *q);
+        let holders: Vec<usize> = (0..self.parties.len()).filter(blocks).collect();
         if until == u64::MAX && holders.iter().all(|holder| self.may_cut(*holder, p)) {
             for holder in holders {
                 (self.parties[holder].lease, self.wake_at) = (None, now);

@@ -93,6 +93,11 @@ impl Party {
         self.rows(slices).flat_map(|row| &row.processes)
     }
 
+    /// Whether a launch of it waits, or work is in flight.
+    pub fn works(&self) -> bool {
+        self.waits || self.runs
+    }
+
     pub fn owes(&self, slices: &[Slice]) -> bool {
         self.rows(slices).any(Row::owes)
     }
@@ -114,7 +119,7 @@ impl Party {
 
     /// Until when it rests: it has nothing to do, and has had something a moment ago.
     pub fn rests_until(&self, now: u64, timing: &Timing) -> Option<u64> {
-        self.idle_since.map(|since| since + timing.rest).filter(|until| now < *until)
+        self.idle_since.map(|since| since + timing.shortest).filter(|until| now < *until)
     }
 
     /// Whether it had nothing to do in a lease a short time ago.

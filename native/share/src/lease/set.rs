@@ -20,13 +20,13 @@ impl Leases {
         let active = || rows.clone().filter(|(_, row)| !row.active.is_empty()).map(|(_, row)| row);
         let weights = || active().map(|row| row.ledger.weight);
         let (Some(least), Some(most)) = (weights().min(), weights().max()) else { return false };
-        let is_alone = |p: &usize| {
+        let has_one_row = |p: &usize| {
             let of_party = rows.clone().filter(|(party, _)| party == p).count();
             of_party == 1 && self.parties[*p].members.len() == 1
         };
         // The weights may differ by a fifth.
         10 * least >= 8 * most
-            && card.parties.iter().all(is_alone)
+            && card.parties.iter().all(has_one_row)
             && active().all(|row| {
                 let is_first = Some(row.regime.priority) == card.highest;
                 row.active.len() == 1 && !row.is_split() && is_first && !is_hard(row.regime)
@@ -44,7 +44,7 @@ impl Leases {
 
     /// Whether a party may have a lease at the same time as a holder.
     pub(super) fn joins(&self, p: usize, holder: usize) -> bool {
-        self.agree(p, holder) && self.lead(p, holder).unsigned_abs() <= self.timing.together / 2
+        self.agree(p, holder) && self.lead(p, holder).unsigned_abs() <= self.timing.depth / 2
     }
 
     /// How far a party is ahead of another one.
@@ -56,25 +56,24 @@ impl Leases {
     /// When a party that waits is level with a holder that is owed time, if the holder has the card
     /// alone. `u64::MAX` if it does not wait for that.
     pub(super) fn level_at(&self, p: usize, holder: usize) -> u64 {
-        let behind = self.lead(p, holder) - self.timing.together as i64 / 2;
-        let weight = self.parties[holder].rows(&self.slices).map(|row| row.ledger.weight).min();
-        match (u64::try_from(behind), weight.filter(|_| self.agree(p, holder))) {
-            (Ok(ns), Some(weight)) => {
-                self.now + (ns.saturating_mul(weight) / WHOLE).max(self.timing.ahead)
-            }
-            _ => u64::MAX,
+        let behind = self.lead(p, holder) - self.timing.depth as i64 / 2;
+        if behind < 0 || !self.agree(p, holder) {
+            return u64::MAX;
         }
+        let weight = self.parties[holder].rows(&self.slices).map(|row| row.ledger.weight).sum();
+        let alone = behind.unsigned_abs().saturating_mul(weight) / WHOLE;
+        self.now + alone.max(self.timing.ahead)
     }
 
     /// The other parties that have the lease together with this one.
     pub(super) fn mates(&self, p: usize) -> impl Iterator<Item = usize> {
-        let holds = self.parties[p].lease.is_some();
-        let all = 0..if holds { self.parties.len() } else { 0 };
-        all.filter(move |q| self.parties[*q].lease.is_some() && self.agree(p, *q))
+        let holds = move |q: usize| self.parties[q].lease.is_some();
+        (0..self.parties.len()).filter(move |q| holds(p) && holds(*q) && self.agree(p, *q))
     }
 
-    /// Where a party enters the queue that has rested in a lease: level with the least served one
-    /// that has it too. So nobody is owed the time of short pauses. `None` without a lease.
+    /// Where a party that rested in its lease enters the queue: not before the least served mate that
+    /// has work, so that short pauses save nothing up. Without such a mate, where it left. `None`
+    /// without a lease.
     pub(super) fn level(&self, p: usize) -> Option<u64> {
         self.parties[p].lease.as_ref()?;
         let rows = self.mates(p).flat_map(|q| self.parties[q].rows(&self.slices));
@@ -88,7 +87,7 @@ impl Leases {
         let comes_before = |q: usize| {
             let other = &self.parties[q];
             if self.agree(p, q) {
-                (other.waits || other.runs) && self.lead(p, q) > self.timing.together as i64
+                other.works() && self.lead(p, q) > self.timing.depth as i64
             } else {
                 self.order(q) < self.order(p)
             }
@@ -108,28 +107,31 @@ impl Leases {
     }
 
     /// The part of a party's row, and the whole, if the card is reserved for it. On an even card the
-    /// parties that work divide the bill, also with work that goes on after a lease, and slices of a
-    /// gang by their weights. Work that does not end is nobody's excuse.
+    /// parties that work divide the bill, also with work that goes on after a lease; one that rests
+    /// pays nothing. Slices of a gang divide a bill by their weights.
     fn part_of_bill(&self, p: usize, row: &Row) -> Option<(u64, u64)> {
         let party = &self.parties[p];
-        let counts = |q: usize| {
-            let (party, mut rows) = (&self.parties[q], self.parties[q].rows(&self.slices));
-            let is_stuck = party.is_stuck && party.lease.is_none();
-            !is_stuck && rows.any(|row| party.is_reserved(row) && row.works())
-        };
-        let others = || (0..self.parties.len()).filter(|q| self.agree(p, *q) && counts(*q)).count();
         if !party.is_reserved(row) {
             return None;
-        } else if counts(p) {
-            let others = others() as u64;
-            if others > 0 {
-                return Some((1, 1 + others));
-            }
-        } else if self.mates(p).any(counts) {
+        }
+        let peers = (0..self.parties.len()).filter(|q| self.agree(p, *q) && self.pays(*q));
+        let others = peers.count() as u64;
+        if others > 0 && self.pays(p) {
+            return Some((1, 1 + others));
+        }
+        if others > 0 && party.lease.is_some() && !party.works() {
             return Some((0, 1));
         }
-        let of_party = party.rows(&self.slices).filter(|it| it.card == row.card);
-        let reserved = of_party.filter(|it| party.is_reserved(it));
+        let of_card = party.rows(&self.slices).filter(|it| it.card == row.card);
+        let reserved = of_card.filter(|it| party.is_reserved(it));
         Some((row.ledger.weight, reserved.map(|row| row.ledger.weight).sum()))
+    }
+
+    /// Whether a party works where a card is reserved for it. Work that does not end after its lease
+    /// makes no bill of others smaller.
+    fn pays(&self, p: usize) -> bool {
+        let party = &self.parties[p];
+        let is_stuck = party.is_stuck && party.lease.is_none();
+        !is_stuck && party.rows(&self.slices).any(|row| party.is_reserved(row) && row.works())
     }
 }

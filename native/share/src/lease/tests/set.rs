@@ -130,7 +130,7 @@ fn a_short_rest_keeps_the_lease_and_saves_nothing_up() {
     }
     assert!(served(&desk, 1) - served(&desk, 0) <= 4);
     desk.reports(0, State::Idle);
-    desk.steps_for(5);
+    desk.steps_for(7);
     assert!(!desk.holds(0) && desk.holds(1));
 }
 
