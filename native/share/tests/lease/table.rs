@@ -96,6 +96,11 @@ fn table(seed: u64) -> Vec<(String, Scene)> {
     );
     add("decode 50, no share", vec![one(soft(50), DECODE), one(soft(0), trainer.clone())]);
     add("2 x decode 50", vec![one(soft(50), DECODE); 2]);
+    for (name, ns) in [("1 ms", MS), ("200 us", 200 * US)] {
+        let each = Program::Steps { ns, kernels: 1, host: 60 * US };
+        let scene = vec![one(soft(50), each), one(soft(50), trainer.clone())];
+        scenes.push((format!("waits for each kernel of {name} 50, trainer 50"), scene));
+    }
     scenes
 }
 
@@ -147,8 +152,10 @@ fn the_lease_is_not_worse_than_the_driver() {
         let ours = row(scenes.iter().map(|scene| play(scene, SECONDS)));
         let driver = row(scenes.iter().map(|scene| bare(scene, SECONDS)));
         println!("| {name} | {ours} | {driver} |");
-        let as_before = ["hard", "high", "4 processes", "5 x"].iter().any(|it| name.contains(it));
-        assert!(as_before || ours.sum() >= 0.98 * driver.sum(), "{name}");
+        // Not even cards: a ceiling leaves time unused, and turns cost some.
+        let turns = [("hard", 0.76), ("high", 0.88), ("4 processes", 0.94), ("5 x", 0.96)];
+        let least = turns.iter().find(|(part, _)| name.contains(part)).map_or(0.98, |it| it.1);
+        assert!(ours.sum() >= least * driver.sum(), "{name}");
         if name.starts_with("decode 50, kernels") {
             assert!(ours.shares[0] >= 0.97 * driver.shares[0], "{name}");
             assert!(ours.times[0][2] <= 1.2 * driver.times[0][2], "{name}");
