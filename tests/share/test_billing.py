@@ -123,3 +123,13 @@ def test_copies_in_a_graph_are_billed_with_its_kernels(world: Worlds) -> None:
     assert played.billed["alone"] == pytest.approx(billed, rel=_TOLERANCE)
     expected = _SHARE * kernels / (kernels + copies)
     assert played.share("alone") == pytest.approx(expected, abs=1.0)
+
+
+def test_slices_with_the_lease_together_are_billed_their_parts(world: Worlds) -> None:
+    """The elapsed time of each kernel includes the time of the other slice's kernels."""
+    program = Program(("--work", "async", "--kernel-us", 500))
+    both = [Container(name, [program], 50, "soft") for name in "ab"]
+    played = world().play(both, 4.0)
+    for container in both:
+        busy = played.busy(container.name, 0.0, 30.0)
+        assert played.billed[container.name] == pytest.approx(busy, rel=0.1)

@@ -19,8 +19,8 @@
 //!
 //! If all active parties of a card have soft shares, about the same weight, the same priority and one
 //! process each, the card is *even*, and they have the lease together (`set`): nothing is handed over,
-//! and the driver divides the card as without us. One that was billed less, because it paused, has
-//! the card alone until it is level with the others. One that rests for a moment keeps the lease, and
+//! and the driver divides the card as without us. A party that paused, and so was billed less, has the
+//! card alone until it is level with the others. A party that rests for a moment keeps the lease, and
 //! is owed nothing for this time.
 //!
 //! | on the card | grant |
