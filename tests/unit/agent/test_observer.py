@@ -1,7 +1,7 @@
 """Processes on the cards that are reported with the name of their pod."""
 
 import os
-import subprocess
+import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -111,6 +111,9 @@ def test_what_a_process_has_mapped_is_read_again_after_it_has_executed_a_program
         assert read == [process.pid] * 2
 
 
+RUNS = "print('runs', flush=True); input()"
+
+
 def test_a_process_that_ends_is_not_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,18 +123,19 @@ def test_a_process_that_ends_is_not_reported_again(
     monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     written: list[Event] = []
     seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    with Started([sys.executable, "-c", RUNS], {}) as process:
+        process.wait_for("runs")
         looks = [CardProcess("A", process.pid, 1 << 20)]
         for _ in range(2):
             seen.look(looks)
-        process.kill()
+        os.kill(process.pid, signal.SIGKILL)
         # As waitid(2): it has ended, and stays there.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         for _ in range(2):
             seen.look(looks)
         assert seen.beyond == {("p", "A"): 1 << 20}
     assert [event.reason for event in written] == ["UsesUnallocatedCard"]
-    assert f"process {process.pid} ({sys.executable} -c input())" in written[0].message
+    assert f"process {process.pid} ({sys.executable} -c {RUNS})" in written[0].message
 
 
 @pytest.mark.parametrize("killed", [(), ("covered",), ("bypass",)])
