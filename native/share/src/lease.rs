@@ -240,6 +240,10 @@ impl Leases {
         for c in 0..self.cards.len() {
             self.cards[c].is_even = self.is_even(&self.cards[c]);
         }
+        for party in &mut self.parties {
+            let card = party.rows(&self.slices).next().map(|row| row.card);
+            party.even_card = card.filter(|card| self.cards[*card].is_even);
+        }
     }
 
     /// Enters every active slice that needs its card, and may have it, into the queue of the card.

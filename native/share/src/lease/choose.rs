@@ -127,8 +127,7 @@ impl Leases {
         if all_free_at <= now && until >= now + self.timing.shortest {
             let until = until.min(now + self.length(p));
             // Leases that are held together end together.
-            let peers = (0..self.parties.len()).filter(|q| self.agree(p, *q));
-            let leases = peers.filter_map(|q| self.parties[q].lease.as_ref());
+            let leases = self.peers(p).filter_map(|q| self.parties[q].lease.as_ref());
             let until = leases.map(|lease| lease.until).fold(until, u64::min);
             let party = &mut self.parties[p];
             (party.draining_since, party.lease) = (None, Some(Lease { cards, began: now, until }));

@@ -20,6 +20,8 @@ pub(super) struct Party {
     pub members: Vec<(usize, usize)>,
     /// The cards of its members, each once.
     pub cards: Vec<usize>,
+    /// The card on which it is active, if it is even (`set`).
+    pub even_card: Option<usize>,
     pub lease: Option<Lease>,
     /// The processes that launch without a lease, because no other party is active on the cards.
     pub alone: Option<Holder>,

@@ -33,12 +33,15 @@ impl Leases {
             })
     }
 
+    /// The other parties that are active on the same even card.
+    pub(super) fn peers(&self, p: usize) -> impl Iterator<Item = usize> {
+        let card = self.parties[p].even_card.map(|card| &self.cards[card].parties[..]);
+        card.unwrap_or_default().iter().copied().filter(move |q| *q != p)
+    }
+
     /// Whether two parties are active on the same even card.
     pub(super) fn agree(&self, p: usize, q: usize) -> bool {
-        let card = |p: usize| match self.parties[p].members[..] {
-            [(s, r)] => Some(self.slices[s].rows[r].card).filter(|card| self.cards[*card].is_even),
-            _ => None,
-        };
+        let card = |p: usize| self.parties[p].even_card;
         p != q && card(p).is_some() && card(p) == card(q)
     }
 
@@ -47,9 +50,10 @@ impl Leases {
         self.agree(p, holder) && self.lead(p, holder).unsigned_abs() <= self.timing.depth / 2
     }
 
-    /// How far a party is ahead of another one.
-    pub(super) fn lead(&self, p: usize, q: usize) -> i64 {
-        let served = |p: usize| self.order(p).1;
+    /// How far a party is ahead of another one on the same even card.
+    fn lead(&self, p: usize, q: usize) -> i64 {
+        let row = |p: usize| self.parties[p].rows(&self.slices).next();
+        let served = |p: usize| row(p).map_or(0, |row| row.ledger.served as i64);
         served(p).saturating_sub(served(q))
     }
 
@@ -68,7 +72,7 @@ impl Leases {
     /// The other parties that have the lease together with this one.
     pub(super) fn mates(&self, p: usize) -> impl Iterator<Item = usize> {
         let holds = move |q: usize| self.parties[q].lease.is_some();
-        (0..self.parties.len()).filter(move |q| holds(p) && holds(*q) && self.agree(p, *q))
+        self.peers(p).filter(move |q| holds(p) && holds(*q))
     }
 
     /// Where a party that rested in its lease enters the queue: not before the least served mate that
@@ -114,8 +118,7 @@ impl Leases {
         if !party.is_reserved(row) {
             return None;
         }
-        let peers = (0..self.parties.len()).filter(|q| self.agree(p, *q) && self.pays(*q));
-        let others = peers.count() as u64;
+        let others = self.peers(p).filter(|q| self.pays(*q)).count() as u64;
         if others > 0 && self.pays(p) {
             return Some((1, 1 + others));
         }
