@@ -59,7 +59,7 @@ offer = command -v $(1) >/dev/null || { $(call package,$(2)); } || \
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: setup
+.PHONY: setup clients
 setup: .venv/.complete ## the tools and the Python environment, all versions locked
 
 .PHONY: tools
@@ -77,20 +77,36 @@ $(UV): | tools
 	@python3 -m venv $(UV_HOME)
 	@$(UV_HOME)/bin/python -m pip --quiet install uv==$(UV_VERSION)
 
-.venv/.complete: pyproject.toml uv.lock | tools $(UV)
-	@echo "downloading what uv.lock names from PyPI: tools and the CUDA programs of the demo (1.3 GB on disk, cached by uv)"
-	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients
+sync = $(UV) sync --quiet --frozen --inexact
+
+.venv/.demo: pyproject.toml uv.lock | tools $(UV)
+	@echo "downloading what builds hami-py, and the programs of the demo, from PyPI (200 MB)"
+	@$(sync) --no-default-groups --group build --group demo
 	@touch $@
 
+.venv/.clients: .venv/.demo
+	@echo "downloading the other CUDA programs of the tests from PyPI (200 MB)"
+	@$(sync) --no-default-groups --group build --group clients
+	@touch $@
+
+.venv/.complete: .venv/.demo
+	@echo "downloading all programs and tools of the tests from PyPI (300 MB)"
+	@$(sync) --extra kubernetes --group clients
+	@touch $@
+
+clients: .venv/.clients ## the CUDA programs that the demo can show too
+
+# The linker leaves a core idle, so parts that do not share a target are built at once.
 .PHONY: build
-build: native interposer hook stub ## the extension module, the preload library, the hook and the stub GPU
+build: ## the extension module, the preload library, the hook and the stub GPU
+	@$(MAKE) --no-print-directory --jobs=3 interposer stub native hook
 
 .PHONY: native
-native: .venv/.complete
+native: .venv/.demo
 	@PATH="$(UV_HOME)/bin:$$PATH" VIRTUAL_ENV=.venv $(BIN)/maturin develop --uv --quiet --profile $(PROFILE)
 
 .PHONY: interposer
-interposer: .venv/.complete
+interposer: .venv/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cargo-zigbuild zigbuild --quiet --package vgpu --release \
 		--target $(ARCH)-unknown-linux-gnu.$(GLIBC)
 	@mkdir -p hami_py/lib
@@ -122,7 +138,7 @@ demo: build ## real CUDA programs under a limit, on this machine's GPU or on the
 	@PYTHONPATH=tests $(PYTHON) -m clients.demo
 
 .PHONY: demo-cluster
-demo-cluster: build wheel test-cluster-tools ## CUDA programs in limited pods on a real Kubernetes, on the stub; needs root
+demo-cluster: .venv/.complete build wheel test-cluster-tools ## CUDA programs in limited pods on a real Kubernetes, on the stub; needs root
 	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make demo-cluster as root" >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m cluster.demo
 
@@ -139,6 +155,10 @@ test-tools:
 	@$(call offer,mkfs.btrfs,btrfs-progs)
 	@$(call offer,bindfs,bindfs)
 	@$(call offer,fuse-overlayfs,fuse-overlayfs)
+
+# Large packages: of a browser, and of programs that need it.
+.PHONY: test-large-tools
+test-large-tools:
 	@$(call offer,ffmpeg,ffmpeg)
 	@$(call offer,hashcat,hashcat)
 	@$(call offer,chromium,chromium)
@@ -148,9 +168,10 @@ test-tools:
 ROOT := $(filter 0,$(shell id -u))
 
 .PHONY: test-cluster-tools
-test-cluster-tools: $(if $(ROOT),test-node-tools) ## Kubernetes for the tests, built once per version into the user's cache (Go 1.26)
+test-cluster-tools: ## Kubernetes for the tests, built once per version into the user's cache (Go 1.26)
 	@$(call require,go,Go 1.26 builds Kubernetes,see https://go.dev/dl/)
 	@PYTHONPATH=tests python3 -m cluster.binaries control-plane controllers kubectl helm helm3 prometheus $(if $(ROOT),node toolkit) >/dev/null
+	@$(if $(ROOT),$(MAKE) --no-print-directory test-node-tools)
 
 .PHONY: test-node-tools
 test-node-tools:
@@ -162,7 +183,7 @@ test-node-tools:
 
 # tests/support/tiers.py defines the tiers, and every count that differs between them.
 .PHONY: test
-test: build wheel gpu-kit test-tools test-cluster-tools test-rust ## the fast tests, of all parts; no GPU needed
+test: .venv/.complete build test-tools test-rust ## the fast tests, of all parts; neither a GPU nor Kubernetes is needed
 	@$(PYTEST) --tier fast $(ARGS)
 
 .PHONY: test-rust
@@ -170,16 +191,16 @@ test-rust: | tools
 	@cargo test --quiet --workspace
 
 .PHONY: test-cluster
-test-cluster: build wheel gpu-pods-folders test-tools test-cluster-tools ## the other tests that CI runs, most of them on a real Kubernetes
+test-cluster: .venv/.complete test-cluster-tools build wheel gpu-pods-folders test-tools test-large-tools ## the other tests that CI runs, most of them on a real Kubernetes
 	@$(PYTEST) --tier ci $(ARGS)
 
 .PHONY: torture
-torture: build wheel gpu-pods-folders test-tools test-cluster-tools test-rust ## all tests with their full counts; about an hour
+torture: .venv/.complete test-cluster-tools build wheel gpu-pods-folders test-tools test-large-tools test-rust ## all tests with their full counts; about an hour
 	@$(call offer,buildah,buildah)
 	@$(PYTEST) --tier torture $(ARGS)
 
 .PHONY: lint
-lint: build ## formatting, warnings, types, import layers, generated files
+lint: .venv/.complete build ## formatting, warnings, types, import layers, generated files
 	@cargo fmt --all --check
 	@cargo clippy --quiet --workspace --all-targets -- --deny warnings
 	@$(BIN)/ruff check --quiet .
@@ -198,31 +219,36 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers and the
 	@cargo fmt --all
 
 .PHONY: manifests
-manifests: build ## write what is made of the chart and of the code: deploy/ for kustomize, dashboards, two pages of docs
+manifests: .venv/.complete build ## write what is made of the chart and of the code: deploy/ for kustomize, dashboards, two pages of docs
 	@PYTHONPATH=tests $(PYTHON) -m cluster.manifests
 
 .PHONY: bench
-bench: build ## measure what docs/results/ claims
+bench: .venv/.complete build ## measure what docs/results/ claims
 	@$(call provide,valgrind,valgrind)
-	@$(UV) sync --quiet --frozen --inexact --extra kubernetes --group clients --group bench
+	@$(sync) --extra kubernetes --group clients --group bench
 	@PYTHONPATH=tests $(PYTHON) -m bench calls share start overview
 
 .PHONY: screenshots
-screenshots: build test-tools ## draw the pictures in docs/images: the web view, hami top, kubectl hami inspect
+screenshots: .venv/.complete build test-large-tools ## draw the pictures in docs/images: the web view, hami top, kubectl hami inspect
 	@PYTHONPATH=tests $(PYTHON) -m bench.screenshots
 
 .PHONY: check-times
-check-times: build ## how long lint and the tests take, and the slowest; an hour, with nothing else to do
+check-times: .venv/.complete build ## how long lint and the tests take, and the slowest; an hour, with nothing else to do
 	@PYTHONPATH=tests $(PYTHON) -m bench.check $(ARGS)
 
+.PHONY: check-fresh
+check-fresh: ## what `make demo` and `make test` take on a machine that has nothing of ours; half an hour
+	@$(if $(ROOT),$(call provide,mmdebstrap,mmdebstrap))
+	@PYTHONPATH=tests python3 -m bench.fresh
+
 .PHONY: bench-scheduler
-bench-scheduler: build test-cluster-tools ## the same of the control plane: a large cluster, a real API server; 15 minutes
+bench-scheduler: .venv/.complete build test-cluster-tools ## the same of the control plane: a large cluster, a real API server; 15 minutes
 	@$(call provide,taskset,util-linux)
 	@cargo build --quiet --release --package hami-allocator --example scale
 	@PYTHONPATH=tests $(PYTHON) -m bench scheduler
 
 .PHONY: bench-node
-bench-node: build wheel test-cluster-tools ## the same of the node agent: a real node, with hami and without; 15 minutes, needs root
+bench-node: .venv/.complete build wheel test-cluster-tools ## the same of the node agent: a real node, with hami and without; 15 minutes, needs root
 	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make bench-node as root" >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m bench node
 

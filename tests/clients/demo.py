@@ -30,6 +30,7 @@ from clients.harness import (
     TORCH,
     Client,
     hami,
+    is_installed,
     limited,
     python,
     python_with,
@@ -68,13 +69,14 @@ def main() -> int:
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
         driver = _driver_memory(real, server)
+        clients = [client for client in CLIENTS if is_installed(client)]
         verdicts = [
             _unless_late(
                 table,
                 client.name,
                 partial(_fill, table, client, environment, server, driver=driver),
             )
-            for client in CLIENTS
+            for client in clients
         ]
         if real and (interpreter := python_with("torch")):
             torch = _fill(table, TORCH, environment, None, driver=driver, interpreter=interpreter)
@@ -89,6 +91,8 @@ def main() -> int:
             else "stub driver: no NVIDIA GPU here"
         )
         _print(f"hami run --gpumem LIMIT -- PROGRAM   ({card})", table)
+        if len(clients) < len(CLIENTS):
+            print("numba-cuda is not installed: `make clients` downloads the other programs.\n")
         why = busy()
         parts, is_failure = judged(lambda: compare(SHARES, environment, server), why)
         title = "hami run --gpucores SHARE -- PROGRAM   (both at the same time on one card)"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Client:
     """Bytes that may be left of a limit when it is refused the least that it asks for."""
     refills: bool = False
     """Whether a block that it drops returns to the driver, so that it can fill its limit twice."""
+    module: str | None = None
+    """The module that the demo's environment may lack."""
 
 
 CLIENTS = (
@@ -66,7 +69,7 @@ CLIENTS = (
         allocates_by=("cuMemCreate", "cuMemMap"),
         refills=True,
     ),
-    Client("numba-cuda", "with_numba.py", "CUDA_ERROR_OUT_OF_MEMORY", 3000 * MIB),
+    Client("numba-cuda", "with_numba.py", "CUDA_ERROR_OUT_OF_MEMORY", 3000 * MIB, module="numba"),
     Client("tinygrad", "with_tinygrad.py", "CUDA Error 2", 1536 * MIB),
 )
 MONITORS = ("nvitop", "gpustat", "nvidia-ml-py")
@@ -92,6 +95,11 @@ def python(program: str, *arguments: str, interpreter: str = sys.executable) -> 
 def together(processes: int, program: str, *arguments: str) -> list[str]:
     """So many of a program of this folder at once; their reports are one list."""
     return python("together.py", str(processes), str(PROGRAMS / program), *arguments)
+
+
+def is_installed(client: Client) -> bool:
+    """Whether this Python has what the client needs."""
+    return client.module is None or find_spec(client.module) is not None
 
 
 def python_with(module: str) -> str | None:

@@ -15,6 +15,9 @@ from support.artifacts import Artifacts
 from support.running import Run, Started, run
 from support.stub import StubServer
 
+# Their packages are large.
+pytestmark = pytest.mark.tier("ci")
+
 FRAMES = 50
 SOURCE = ["-f", "lavfi", "-i", "testsrc=size=1280x720:rate=25"]
 ON_THE_CARD = ["-init_hw_device", "cuda=gpu:0", "-filter_hw_device", "gpu"]

@@ -19,6 +19,9 @@ from support.artifacts import Artifacts
 from support.running import Run, Started, run
 from support.stub import StubServer
 
+# Their packages are large.
+pytestmark = pytest.mark.tier("ci")
+
 #: Microseconds that every kernel takes.
 KERNELS = {"*": 2000}
 

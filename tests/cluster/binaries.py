@@ -87,6 +87,19 @@ GROUPS: dict[str, tuple[Program, ...]] = {
 }
 
 
+#: Minutes that a group takes to build on two cores, sources included.
+MINUTES = {
+    "control-plane": 6,
+    "controllers": 1,
+    "kubectl": 1,
+    "helm": 3,
+    "helm3": 2,
+    "node": 3,
+    "prometheus": 4,
+    "toolkit": 1,
+    "together": 2,
+}
+
 #: Interfaces of the kubelet that the node group comes with, below k8s.io/kubelet/pkg/apis.
 PROTOS = {
     "deviceplugin": "deviceplugin/v1beta1/api.proto",
@@ -151,7 +164,7 @@ def _build_group(group: str, target: Path) -> None:
     if shutil.which("go") is None:
         raise CannotBuild("missing: go (1.26 or newer, builds Kubernetes); see https://go.dev/dl/")
     names = ", ".join(program.name for program in GROUPS[group])
-    _say(f"building {names}: once per version, many minutes on two cores")
+    _say(f"building {names}: once per version, about {MINUTES[group]} min on two cores")
     begin = time.monotonic()
     # Beside the target, so that a rename makes it whole or not at all.
     building = Path(tempfile.mkdtemp(prefix=f".{group}-", dir=cache()))
@@ -277,6 +290,10 @@ def main(groups: Sequence[str]) -> int:
     if unknown or not groups:
         _say(f"usage: python3 -m cluster.binaries GROUP...; the groups are {', '.join(GROUPS)}")
         return 2
+    if missing := [group for group in groups if not folder(group).is_dir()]:
+        minutes = sum(MINUTES[group] for group in missing)
+        names = ", ".join(program.name for group in missing for program in GROUPS[group])
+        _say(f"to build into {cache()}: {names}; about {minutes} min in all")
     try:
         for group in groups:
             print(ensure(group))

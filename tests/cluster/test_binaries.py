@@ -55,7 +55,9 @@ def test_a_missing_go_is_reported(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert binaries.main(["kubectl"]) == 1
-    assert capsys.readouterr().err.startswith("missing: go ")
+    said = capsys.readouterr().err
+    assert f"to build into {binaries.cache()}: kubectl; about 1 min in all" in said
+    assert "missing: go " in said
 
 
 def test_an_unknown_tier_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

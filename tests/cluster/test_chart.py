@@ -22,7 +22,6 @@ from hami_py.model import pods
 pytestmark = [
     pytest.mark.programs("helm", "helm3"),
     pytest.mark.usefixtures("programs"),
-    pytest.mark.tier("fast"),
 ]
 
 GROUPS = ["helm", "helm3"]

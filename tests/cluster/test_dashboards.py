@@ -15,7 +15,6 @@ from cluster.monitoring.rules import promtool
 pytestmark = [
     pytest.mark.programs("prometheus"),
     pytest.mark.usefixtures("programs"),
-    pytest.mark.tier("fast"),
 ]
 
 MADE = {path.stem: json.loads(text) for path, text in grafana.files().items()}

@@ -12,7 +12,6 @@ from cluster.monitoring.rules import RULES, alerts, promtool
 pytestmark = [
     pytest.mark.programs("prometheus"),
     pytest.mark.usefixtures("programs"),
-    pytest.mark.tier("fast"),
 ]
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from cluster.extended import assignment, card, configuration, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 
-pytestmark = [pytest.mark.programs("kubectl"), pytest.mark.tier("fast")]
+pytestmark = pytest.mark.programs("kubectl")
 
 
 def test_a_pod_is_placed_and_another_is_refused(

@@ -15,7 +15,6 @@ pytestmark = [
     # Only root builds the toolkit, with the programs of a node.
     pytest.mark.programs("node", "toolkit"),
     pytest.mark.usefixtures("programs"),
-    pytest.mark.tier("fast"),
 ]
 
 SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged"

@@ -58,6 +58,7 @@ def test_a_library_s_loop_takes_the_time_of_its_share(
     assert 100 * busy / _span(played) == pytest.approx(30, abs=1.0)
 
 
+@pytest.mark.tier("ci")
 def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_path: Path) -> None:
     require("ffmpeg")
     frames = tmp_path / "frames"
@@ -72,6 +73,7 @@ def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_pat
     assert _span(played) == pytest.approx(busy / 0.25, rel=0.04)
 
 
+@pytest.mark.tier("ci")
 def test_hashcat_s_benchmark_has_the_speed_of_its_share(
     world: Worlds, artifacts: Artifacts, tmp_path: Path, home: Path, nvrtc: Path
 ) -> None:

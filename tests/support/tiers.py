@@ -4,8 +4,9 @@
     pytest --tier ci         what `make test-cluster` runs: most of tests/cluster, longer variants
     pytest --tier torture    what `make torture` runs: every test, with its full counts
 
-A test runs in `fast`, in tests/cluster in `ci`. What `test_findings_*.py` tests is Kubernetes
-itself, so it changes with the version of Kubernetes, and runs in `torture`.
+A test runs in `fast`, in tests/cluster and tests/package in `ci`: `fast` needs neither Kubernetes,
+a browser, a wheel nor large packages. What `test_findings_*.py` tests is Kubernetes itself, so it
+changes with the version of Kubernetes, and runs in `torture`.
 `@pytest.mark.tier("ci")` names the tier of a test that differs, `@pytest.mark.tier("fast", "ci")`
 several. Every test runs in `torture`. Tests that the chosen tier leaves out are deselected, and the
 report counts them.
@@ -87,11 +88,8 @@ def tiers_of(item: pytest.Item) -> tuple[str, ...]:
         return mark.args
     if item.path.name.startswith("test_findings_"):
         return ("torture",)
-    return ("ci",) if _is_of_a_cluster(item.path) else ("fast",)
-
-
-def _is_of_a_cluster(path: Path) -> bool:
-    return path.is_relative_to(Path(__file__).parents[1] / "cluster")
+    folder = item.path.relative_to(Path(__file__).parents[1]).parts[0]
+    return ("ci",) if folder in ("cluster", "package") else ("fast",)
 
 
 # Before `-k` and others, so that each test is counted.

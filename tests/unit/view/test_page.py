@@ -19,7 +19,7 @@ from unit.view import browser as chromium
 from unit.view.browser import Browser
 from unit.view.made_up import GIB, HOSTILE, MadeUp, overview
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.tier("ci")]
 
 TOKEN = "good"  # noqa: S105
 FOCUSED = "return document.activeElement.textContent"
