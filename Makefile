@@ -11,6 +11,8 @@ UV_HOME := $(CACHE)/uv-$(UV_VERSION)
 UV := $(UV_HOME)/bin/uv
 export CARGO_TARGET_DIR := $(CURDIR)/target
 export UV_PYTHON_DOWNLOADS := never
+# Thousands of programs start in the tests: without its bytecode each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON := $(shell command -v python3)
 
 BIN := .venv/bin

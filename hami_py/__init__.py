@@ -9,53 +9,58 @@ Sizes are whole numbers with a unit (``"4GiB"``, ``"4096MiB"``). Shares of a car
 package are ``HamiError``s. See docs/python.md and docs/configuration.md.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from hami_py._native import VERSION
-from hami_py.api import (
-    devices,
-    limit_this_process,
-    limits,
-    list_slices,
-    open_slice,
-    remove_slice,
-    run,
-    slice,
-    usage,
-)
-from hami_py.errors import (
-    CannotRelaunch,
-    DriverError,
-    HamiError,
-    InvalidValue,
-    NoDevice,
-    NoDriver,
-    SliceInUse,
-    StateError,
-    UnknownCard,
-    UnknownSlice,
-    UnsupportedPlatform,
-)
-from hami_py.model import (
-    Card,
-    CardLimit,
-    CardSummary,
-    CardUsage,
-    Event,
-    EventKind,
-    Limits,
-    Mode,
-    Priority,
-    ProcessUsage,
-    Shares,
-    Sizes,
-    SliceCard,
-    SliceInfo,
-    SliceProcess,
-    SliceProcessCard,
-    SliceState,
-    Summary,
-    Usage,
-)
-from hami_py.slices import Slice
+
+if TYPE_CHECKING:
+    from hami_py.api import (
+        devices,
+        limit_this_process,
+        limits,
+        list_slices,
+        open_slice,
+        remove_slice,
+        run,
+        slice,
+        usage,
+    )
+    from hami_py.errors import (
+        CannotRelaunch,
+        DriverError,
+        HamiError,
+        InvalidValue,
+        NoDevice,
+        NoDriver,
+        SliceInUse,
+        StateError,
+        UnknownCard,
+        UnknownSlice,
+        UnsupportedPlatform,
+    )
+    from hami_py.model import (
+        Card,
+        CardLimit,
+        CardSummary,
+        CardUsage,
+        Event,
+        EventKind,
+        Limits,
+        Mode,
+        Priority,
+        ProcessUsage,
+        Shares,
+        Sizes,
+        SliceCard,
+        SliceInfo,
+        SliceProcess,
+        SliceProcessCard,
+        SliceState,
+        Summary,
+        Usage,
+    )
+    from hami_py.slices import Slice
 
 __all__ = [
     "CannotRelaunch",
@@ -102,3 +107,18 @@ __all__ = [
 ]
 
 __version__ = VERSION
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is used first, so that `import hami_py` itself takes no time."""
+    # A name of the API may be that of a module of the model.
+    for module in ("errors", "api", "model") if name in __all__ else ():
+        found = import_module(f"hami_py.{module}")
+        if hasattr(found, name):
+            globals()[name] = getattr(found, name)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,81 +4,19 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import click
 
 import hami_py
-from hami_py import config
-from hami_py.cli.devices import devices
-from hami_py.cli.doctor import doctor
-from hami_py.cli.jupyter import jupyter
-from hami_py.cli.kubernetes import (
-    cordon,
-    explain,
-    inspect,
-    node,
-    quota,
-    replay,
-    scheduler,
-    snapshot,
-    top_node,
-    top_pod,
-    uncordon,
-    webhook,
-    what_if,
-)
+from hami_py.cli.commands import HAMI, KUBECTL, Commands
 from hami_py.cli.output import report
-from hami_py.cli.ps import ps
-from hami_py.cli.rm import rm
-from hami_py.cli.run import run
-from hami_py.cli.set import set_
-from hami_py.cli.top import top
-from hami_py.cli.view import view
 from hami_py.errors import HamiError
-from hami_py.model import legible
-from hami_py.slices import die_of
-
-CLUSTER: Sequence[click.Command] = (
-    inspect,
-    quota,
-    explain,
-    what_if,
-    snapshot,
-    replay,
-    cordon,
-    uncordon,
-)
-"""The commands about a cluster, which ``kubectl hami`` has too."""
-
-GROUPS: Mapping[str, Sequence[click.Command]] = {
-    "Programs": (run, ps, set_, rm, jupyter),
-    "Machine": (top, view, devices, doctor),
-    "Kubernetes": (*CLUSTER, node, scheduler, webhook),
-}
-"""The commands, as ``hami --help`` groups them."""
-
-
-class _Grouped(click.Group):
-    """A command whose help lists the subcommands by group."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        grouped = {command.name for commands in GROUPS.values() for command in commands}
-        rest = [self.commands[name] for name in self.list_commands(ctx) if name not in grouped]
-        for title, commands in {**GROUPS, "Help": rest}.items():
-            with formatter.section(title):
-                widest = max(len(command.name or "") for command in self.commands.values())
-                formatter.write_dl(
-                    [
-                        ((each.name or "").ljust(widest), each.get_short_help_str())
-                        for each in commands
-                    ]
-                )
 
 
 @click.group(
-    cls=_Grouped,
+    cls=Commands,
+    titles=HAMI,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -90,6 +28,9 @@ def hami() -> None:
 
 def _report_ignored_directory() -> None:
     """Report a HAMI_RUNTIME_DIR that ``hami_py.config`` does not use, and why."""
+    from hami_py import config  # noqa: PLC0415
+    from hami_py.model import legible  # noqa: PLC0415
+
     settings = config.read()
     if settings.ignored_directory is not None:
         report(
@@ -97,11 +38,6 @@ def _report_ignored_directory() -> None:
             f" {settings.ignored_directory}, and is ignored;"
             f" slices are in {settings.runtime_directory}"
         )
-
-
-for _commands in GROUPS.values():
-    for _command in _commands:
-        hami.add_command(_command)
 
 
 @hami.command("help", short_help="Show the help of a command.")
@@ -127,23 +63,14 @@ def version() -> None:
 
 @click.group(
     "kubectl-hami",
+    cls=Commands,
+    titles=KUBECTL,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(hami_py.__version__, prog_name="kubectl hami")
 def kubectl_hami() -> None:
     """Show and change what a cluster's GPUs do."""
-
-
-@click.group("top", short_help="Show what nodes and pods use.")
-def kubectl_top() -> None:
-    """Show what the nodes and pods of a cluster use of their cards."""
-
-
-kubectl_top.add_command(top_node)
-kubectl_top.add_command(top_pod)
-for _command in (*CLUSTER, kubectl_top, set_):
-    kubectl_hami.add_command(_command)
 
 
 def _open_standard_files() -> None:
@@ -169,6 +96,8 @@ def kubectl() -> NoReturn:
 
 def kubectl_inspect() -> NoReturn:
     """Run ``kubectl inspect hami``, as users of ``kubectl inspect cgpu`` call it."""
+    from hami_py.cli.kubernetes.overview import inspect  # noqa: PLC0415
+
     _run(inspect, "kubectl inspect hami")
 
 
@@ -192,7 +121,7 @@ def _run(command: click.Command, name: str) -> NoReturn:
         report(f"{error.format_message()} See `{path} --help`.")
         sys.exit(error.exit_code)
     except click.Abort:
-        die_of(signal.SIGINT)
+        _die_of(signal.SIGINT)
     except HamiError as error:
         report(error)
         sys.exit(1)
@@ -202,6 +131,12 @@ def _run(command: click.Command, name: str) -> NoReturn:
         # The buffered output cannot be written, and must not be written again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            die_of(signal.SIGPIPE)
+            _die_of(signal.SIGPIPE)
         report(f"standard output: {error.strerror}; redirect it to a file that can be written")
         sys.exit(1)
+
+
+def _die_of(number: signal.Signals) -> NoReturn:
+    from hami_py.slices import die_of  # noqa: PLC0415
+
+    die_of(number)

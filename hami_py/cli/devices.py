@@ -11,7 +11,7 @@ from hami_py.cli.output import align, approximate, legible_command
 from hami_py.slices import card_users, cards
 
 
-@click.command(short_help="List the cards of this machine, and whose programs use them.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; memory in bytes.")
 def devices(as_json: bool) -> None:
     """List the cards of this machine, and all processes on them with their users.

@@ -45,7 +45,7 @@ _DEADLINE = 60
 """Seconds for importing ipykernel; it usually takes one."""
 
 
-@click.group(no_args_is_help=False, short_help="Manage Jupyter kernels with limits.")
+@click.group(no_args_is_help=False)
 def jupyter() -> None:
     """Add, list and remove Jupyter kernels with limits."""
 

@@ -24,7 +24,7 @@ _ENDED = 20
 Show = Callable[[Sequence[SliceInfo]], None]
 
 
-@click.command(short_help="List your slices, their limits and usage.")
+@click.command()
 @click.option("--processes", "-p", is_flag=True, help="Also list the processes of each slice.")
 @click.option("--ended", is_flag=True, help="List the last slices that ended instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; in bytes and seconds.")

@@ -11,7 +11,7 @@ from hami_py.errors import HamiError
 from hami_py.slices import remove
 
 
-@click.command(short_help="Remove unused slices.")
+@click.command()
 @click.argument("slices", metavar="NAME|ID...", nargs=-1, required=True)
 def rm(slices: tuple[str, ...]) -> NoReturn:
     """Remove unused slices.

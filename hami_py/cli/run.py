@@ -47,7 +47,6 @@ class _Run(click.Command):
 
 @click.command(
     cls=_Run,
-    short_help="Run a program with limits on GPU memory and time.",
     context_settings={"allow_interspersed_args": False},
 )
 @limit_options

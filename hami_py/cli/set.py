@@ -12,7 +12,7 @@ from hami_py.model import parse_options
 from hami_py.slices import resize_named
 
 
-@click.command("set", short_help="Change the limits of a slice or pod.")
+@click.command("set")
 @click.argument("name", metavar="NAME|ID", required=False)
 @click.option(
     "--pod",

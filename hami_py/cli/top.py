@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hami_py import config, gpu
-from hami_py.cli.kubernetes import top_node, top_pod
+from hami_py.cli.commands import TOP, Commands
 from hami_py.cli.top_state import (
     CardState,
     Reading,
@@ -22,7 +22,7 @@ from hami_py.model import SliceInfo
 from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage
 
 
-@click.group(invoke_without_command=True, short_help="Watch cards and slices; or nodes and pods.")
+@click.group(cls=Commands, titles=TOP, invoke_without_command=True)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
@@ -66,10 +66,6 @@ def top(context: click.Context, interval: float) -> None:
             top_view.follow(read, interval)
         else:
             top_view.print_once(read, interval)
-
-
-top.add_command(top_node)
-top.add_command(top_pod)
 
 
 def read_machine(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PORT = 9384
 
 
-@click.command(short_help="Serve a web page of what the cards do.")
+@click.command()
 @click.option("--local", is_flag=True, help="Show this machine instead of a cluster.")
 @click.option(
     "--listen",

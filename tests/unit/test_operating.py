@@ -116,8 +116,9 @@ def options_of(command: str) -> dict[str, str]:
             return str(default)
         return "required" if param.required else ""
 
-    params = hami.commands[command].params
-    return {each.opts[0]: written(each) for each in params if isinstance(each, click.Option)}
+    found = hami.get_command(click.Context(hami), command)
+    assert found is not None
+    return {each.opts[0]: written(each) for each in found.params if isinstance(each, click.Option)}
 
 
 @pytest.mark.parametrize("command", ["scheduler", "webhook"])

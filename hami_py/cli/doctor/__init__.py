@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from hami_py.cli.doctor.checks import Check
 
 
-@click.command(
-    short_help="Check whether limits hold on this machine or for a program.",
-    context_settings={"allow_interspersed_args": False},
-)
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--node", is_flag=True, help="Only what gives containers of a node cards without limits."

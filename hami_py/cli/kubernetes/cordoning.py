@@ -26,7 +26,7 @@ _node = click.argument("node")
 _cards = click.argument("cards", nargs=-1, metavar="[CARD]...")
 
 
-@click.command(short_help="Give cards of a node to no new pods.")
+@click.command()
 @_node
 @_cards
 @settings_option
@@ -48,7 +48,7 @@ def cordon(
     change.write({*change.cordoned, *change.named(cards)} if cards else {_ALL})
 
 
-@click.command(short_help="Give cards of a node to new pods again.")
+@click.command()
 @_node
 @_cards
 @settings_option

@@ -22,7 +22,7 @@ from hami_py.node.paths import Paths
 _directory = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command(short_help="Run the node agent.")
+@click.command()
 @click.option("--node", "name", required=True, metavar="NAME", help="The name of this node.")
 @click.option(
     "--cleanup",

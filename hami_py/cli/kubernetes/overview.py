@@ -158,7 +158,7 @@ def _cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return decorated
 
 
-@click.command(short_help="Show all nodes, their cards, and the pods that wait.")
+@click.command()
 @click.option("--details", "-d", is_flag=True, help="Show the pods of each node.")
 @_cluster_options
 def inspect(asked: _Asked, *, details: bool) -> None:
@@ -224,7 +224,7 @@ def top_pod(asked: _Asked, *, sort_by: str) -> None:
     )
 
 
-@click.command(short_help="Show what each namespace has of its quotas.")
+@click.command()
 @_cluster_options
 def quota(asked: _Asked) -> None:
     """Show for each namespace what its pods have, and the limits of its quotas.
@@ -240,3 +240,8 @@ def quota(asked: _Asked) -> None:
         lambda overview: namespace_lines(overview.namespaces),
         lambda overview: {"namespaces": overview.namespaces, "notes": overview.notes},
     )
+
+
+@click.group("top", commands=[top_node, top_pod])
+def kubectl_top() -> None:
+    """Show what the nodes and pods of a cluster use of their cards."""

@@ -45,7 +45,7 @@ _files = click.argument(
 )
 
 
-@click.group(no_args_is_help=False, short_help="Explain where a pod fits.")
+@click.group(no_args_is_help=False)
 def explain() -> None:
     """Explain the state of an object."""
 
@@ -118,7 +118,7 @@ def explain_pod(
     click.echo(_CHECKED)
 
 
-@click.command("what-if", short_help="Show where pods would be placed.")
+@click.command("what-if")
 @_files
 @_snapshot_option
 @judging_options
@@ -151,7 +151,7 @@ def what_if(
     _write_placements(view, found, of_snapshot=snapshot is not None, as_json=as_json)
 
 
-@click.command(short_help="Save nodes, cards, quotas and what pods have.")
+@click.command()
 @click.option(
     "--output",
     "-o",
@@ -186,7 +186,7 @@ def snapshot(
         raise StateError(str(output), why, "name a file that can be written") from error
 
 
-@click.command(short_help="Place pods on a snapshot, as the scheduler would.")
+@click.command()
 @click.argument("snapshot", type=click.Path(path_type=Path, dir_okay=False))
 @_files
 @judging_options

@@ -18,7 +18,7 @@ from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
 
 
-@click.command(short_help="Run the scheduler extender.")
+@click.command()
 @click.option(
     "--listen",
     default="127.0.0.1:9380",

@@ -18,7 +18,7 @@ from hami_py.cli.kubernetes.settings import judging_options, read_settings, repo
 from hami_py.model import check_object_name
 
 
-@click.command(short_help="Run the admission webhook.")
+@click.command()
 @click.option(
     "--listen", default="0.0.0.0:9443", show_default=True, help="The address and port to listen on."
 )
