@@ -3,9 +3,13 @@
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
+import pytest
+
+from hami_py.cli.commands import HAMI, KUBECTL, TOP, Commands, Entry
 from support.artifacts import Artifacts
 from unit.machine import DEADLINE
 
@@ -41,8 +45,12 @@ def others(modules: set[str]) -> set[str]:
     return found - {"org"} | modules & LATE
 
 
-def test_the_package_loads_no_bindings_until_they_are_needed() -> None:
-    modules = loaded("-c", "import hami_py", environment={})
+def test_the_package_itself_loads_nothing() -> None:
+    assert parts_of_ours(loaded("-c", "import hami_py", environment={})) == {"_native"}
+
+
+def test_the_api_loads_no_bindings_until_they_are_needed() -> None:
+    modules = loaded("-c", "import hami_py.api", environment={})
     ours = {"_native", "api", "config", "coordinator", "errors", "gpu", "model", "slices"}
     assert parts_of_ours(modules) == ours
     assert "hami_py.gpu.nvml" not in modules
@@ -66,9 +74,19 @@ def test_running_a_program_loads_nothing_of_kubernetes_and_no_tables(
         assert f"hami_py.{name}" not in modules
 
 
-def test_the_version_loads_no_bindings() -> None:
-    modules = loaded("-m", "hami_py", "--version", environment={})
-    assert "hami_py.cli" in modules
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_an_option_of_hami_loads_no_command(option: str) -> None:
+    modules = loaded("-m", "hami_py", option, environment={})
+    assert parts_of_ours(modules) == {"_native", "cli", "errors"}
     assert others(modules) == {"click", "logging"}
-    assert "gpu.nvml" not in " ".join(modules)
-    assert "hami_py.gpu.sweep" not in modules
+
+
+@pytest.mark.parametrize("titles", [HAMI, KUBECTL, TOP], ids=["hami", "kubectl hami", "hami top"])
+def test_every_command_is_where_the_list_says(titles: Mapping[str, Sequence[Entry]]) -> None:
+    group = Commands(titles=titles)
+    names = [each.name for entries in titles.values() for each in entries]
+    context = click.Context(group)
+    assert sorted(names) == group.list_commands(context)
+    for name in names:
+        found = group.get_command(context, name)
+        assert found is not None and found.name == name
