@@ -314,7 +314,7 @@ class Allocator:
     def explain(self, request: bytes, node: str) -> bytes:
         """Explain each card of a node, with the assignment and the score if the pod fits.
 
-        The result is a ``hami_py.scheduler.explanation.NodeView``; its score is from 0 to 100.
+        The result is a ``hami_py.cluster.explanation.NodeView``; its score is from 0 to 100.
 
         Raises:
             InvalidValue: this is not a ``PodRequest``.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hami_py.cluster.explanation import AllocatedCard, AllocatedNamespace
+from hami_py.cluster.view import ClusterView, Listed
 from hami_py.errors import HamiError
 from hami_py.model import pods
 from hami_py.model.pods import objects
@@ -22,8 +24,6 @@ from hami_py.overview.report import (
     WaitingPod,
 )
 from hami_py.overview.waiting import is_waiting, waiting_pod
-from hami_py.scheduler.explanation import CardUsage, NamespaceUsage
-from hami_py.scheduler.view import ClusterView, Listed
 
 _MIB = 1 << 20
 _PERCENT = 100
@@ -64,7 +64,7 @@ class Judged:
     nodes: tuple[NodeReport, ...]
     containers: Mapping[_Key, ContainerReport]
     waiting: tuple[WaitingPod, ...]
-    namespaces: tuple[NamespaceUsage, ...]
+    namespaces: tuple[AllocatedNamespace, ...]
     unreadable: tuple[str, ...]
 
 
@@ -150,7 +150,7 @@ def _models(node: objects.Node | None, settings: pods.PodSettings) -> dict[str, 
 
 
 def _cards(
-    usages: Iterable[CardUsage], models: Mapping[str, str], has_all_pods: bool
+    usages: Iterable[AllocatedCard], models: Mapping[str, str], has_all_pods: bool
 ) -> Iterator[CardReport]:
     for usage in sorted(usages, key=lambda card: (card.index is None, card.index or 0, card.uuid)):
         yield CardReport(
@@ -238,7 +238,7 @@ def _assigned(shown: Iterable[SeenPod]) -> Iterator[tuple[_Key, ContainerReport]
 
 
 def _namespaces(
-    usages: Iterable[NamespaceUsage], containers: Iterable[ContainerReport]
+    usages: Iterable[AllocatedNamespace], containers: Iterable[ContainerReport]
 ) -> Iterator[NamespaceReport]:
     peaks: dict[str, list[int | None]] = {}
     for each in containers:
@@ -249,7 +249,7 @@ def _namespaces(
         yield from _quotas(usage, sum(seen) if is_known else None)
 
 
-def _quotas(usage: NamespaceUsage, peak: int | None) -> Iterator[NamespaceReport]:
+def _quotas(usage: AllocatedNamespace, peak: int | None) -> Iterator[NamespaceReport]:
     for quota in usage.quotas or (None,):
         mib, cores = (None, None) if quota is None else (quota.memory_mib, quota.cores)
         yield NamespaceReport(

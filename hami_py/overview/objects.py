@@ -8,10 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from hami_py.cluster.view import Listed
 from hami_py.kube import Undecoded
 from hami_py.model.pods import objects
 from hami_py.model.pods.decoding import ApiObject, prepare
-from hami_py.scheduler.view import Listed
 
 
 class WaitingState(ApiObject, frozen=True):

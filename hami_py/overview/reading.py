@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from hami_py.cluster.state import NODES, PODS, QUOTAS
+from hami_py.cluster.view import Listed
 from hami_py.kube import ApiServer, Followed, Reflector, list_version
 from hami_py.kube.errors import Forbidden
 from hami_py.model import pods
@@ -21,8 +23,6 @@ from hami_py.overview.agents import Answers, ask, ask_history
 from hami_py.overview.build import Judged, Objects, build, judge
 from hami_py.overview.objects import AgentPod, Named, SeenNode, SeenPod, Store
 from hami_py.overview.report import Overview
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS
-from hami_py.scheduler.view import Listed
 
 _LIST_S = 30.0
 _AGENT_S = 2.0

@@ -6,12 +6,12 @@ message may be minutes old. If the cards fit, kube-scheduler's message has the r
 
 from __future__ import annotations
 
+from hami_py.cluster.view import ClusterView
 from hami_py.errors import HamiError
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects
 from hami_py.overview.objects import SeenPod
 from hami_py.overview.report import WaitingPod
-from hami_py.scheduler.view import ClusterView
 
 _USUAL = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of containers that only need time."""

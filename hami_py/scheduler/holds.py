@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hami_py.cluster.state import Cluster
+from hami_py.cluster.waiting import WaitingPod
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.settings import Timing
-from hami_py.scheduler.state.cluster import Cluster
-from hami_py.scheduler.state.waiting import WaitingPod
 
 
 @dataclass

@@ -16,14 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from hami_py.cluster.explanation import AllocatedNamespace
+from hami_py.cluster.state import Cluster
 from hami_py.model.pods.wire import Quota
-from hami_py.scheduler.explanation import NamespaceUsage
-from hami_py.scheduler.state.cluster import Cluster
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 4.0, 16.0)
 
 _RESOURCES: tuple[
-    tuple[str, Callable[[NamespaceUsage], int], Callable[[Quota], int | None], float], ...
+    tuple[str, Callable[[AllocatedNamespace], int], Callable[[Quota], int | None], float], ...
 ] = (
     ("cards", lambda usage: usage.cards, lambda quota: quota.gpu, 1),
     ("memory_bytes", lambda usage: usage.memory_mib, lambda quota: quota.memory_mib, 1 << 20),
@@ -192,5 +192,5 @@ class _HamiQuotas(Collector):
         yield limits
 
 
-def _namespaces(cluster: Cluster) -> list[NamespaceUsage]:
-    return msgspec.json.decode(cluster.allocator.namespaces(), type=list[NamespaceUsage])
+def _namespaces(cluster: Cluster) -> list[AllocatedNamespace]:
+    return msgspec.json.decode(cluster.allocator.namespaces(), type=list[AllocatedNamespace])

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from hami_py.cluster.pods import Placed
+from hami_py.cluster.state import Cluster
 from hami_py.model.pods import wire
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
-from hami_py.scheduler.state.cluster import Cluster
-from hami_py.scheduler.state.pods import Placed
 
 
 class LastNodes:

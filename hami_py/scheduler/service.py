@@ -11,15 +11,15 @@ import time
 from starlette.routing import Router
 
 from hami_py._native import Allocator
+from hami_py.cluster.budgets import BUDGETS, Budget
+from hami_py.cluster.requeue import Requeuer, storage_class_touch
+from hami_py.cluster.state import NODES, PODS, QUOTAS, Cluster
 from hami_py.kube import ApiServer, Followed, Reflector
 from hami_py.model.pods import objects
 from hami_py.scheduler.binding.lease import Lease
 from hami_py.scheduler.metrics import Metrics
 from hami_py.scheduler.routes import probe_routes, verb_routes
 from hami_py.scheduler.settings import SchedulerSettings
-from hami_py.scheduler.state.budgets import BUDGETS, Budget
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.state.requeue import Requeuer, storage_class_touch
 from hami_py.scheduler.verbs import Verbs
 from hami_py.serving import Server
 

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from hami_py.cluster.nodes import NO_CARDS
+from hami_py.cluster.state import Cluster
+from hami_py.cluster.waiting import check_room
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import ApiServer
 from hami_py.model import pods
@@ -32,9 +35,6 @@ from hami_py.scheduler.extender_api import (
 )
 from hami_py.scheduler.holds import Holds
 from hami_py.scheduler.settings import Timing
-from hami_py.scheduler.state.cluster import Cluster
-from hami_py.scheduler.state.nodes import NO_CARDS
-from hami_py.scheduler.state.waiting import check_room
 
 _decode_names = Decoder(list[str], "NodeNames")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.results import ROOT, Row
 from bench.scheduler_rows import row
 from bench.scheduler_state import Size, fill
-from hami_py.scheduler.view import ClusterView
+from hami_py.cluster.view import ClusterView
 
 #: ms that a filter and a score may take together; and seconds for reading a snapshot.
 TARGET_MS = 1.0

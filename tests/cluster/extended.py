@@ -12,12 +12,12 @@ from cluster.control_plane import ControlPlane, Settings
 from cluster.deployed import documents
 from cluster.objects import PODS
 from cluster.servers import free_ports
+from hami_py.cluster.view import ClusterView
 from hami_py.kube import ApiServer
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.service import Scheduler
 from hami_py.scheduler.settings import SchedulerSettings, Timing
-from hami_py.scheduler.view import ClusterView
 from hami_py.serving import Listen
 
 #: The user name of the extender of `extended` at the API server; no other client has it.

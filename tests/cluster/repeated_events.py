@@ -7,9 +7,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from hami_py.cluster.state import PODS
 from hami_py.kube import ApiServer
 from hami_py.kube.server import Stream
-from hami_py.scheduler.state.cluster import PODS
 
 
 class RepeatedEvents(ApiServer):

@@ -13,9 +13,9 @@ from cluster.conftest import StartControlPlane
 from cluster.extended import asking, card, extender, node
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
+from hami_py.cluster.state import PODS as ALL_PODS
 from hami_py.kube import ApiServer
 from hami_py.scheduler.service import Scheduler
-from hami_py.scheduler.state.cluster import PODS as ALL_PODS
 
 #: 80 cards of 80,000 MiB, on each of which 13 pods fit.
 CARDS, MIB, SHARE = 80, 80_000, 6000

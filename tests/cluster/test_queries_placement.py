@@ -19,8 +19,8 @@ from cluster.extended import card, extended, node
 from cluster.objects import NODES, PODS
 from cluster.placing import GPU, MEMORY
 from cluster.test_queries import hami
+from hami_py.cluster.view import ClusterView, find_pod
 from hami_py.kube import ApiServer
-from hami_py.scheduler.view import ClusterView, find_pod
 
 CORDON = "node.kubernetes.io/unschedulable"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from hami_py._native import Allocator
+from hami_py.cluster.state import NODES, PODS, QUOTAS, Cluster
 from hami_py.kube import list_objects
 from hami_py.model import pods
 from hami_py.model.pods import objects
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
 from histories import feasibility
 from histories.fake_api import FakeApi
 from histories.faults import Client

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hami_py._native import Allocator
+from hami_py.cluster.requeue import Requeuer, storage_class_touch
+from hami_py.cluster.state import NODES, PODS, QUOTAS, Cluster
 from hami_py.kube.errors import KubeError
 from hami_py.kube.followed import Followed
 from hami_py.kube.follower import Follower
@@ -15,8 +17,6 @@ from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.binding.lease import Lease
 from hami_py.scheduler.settings import Timing
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.state.requeue import Requeuer, storage_class_touch
 from hami_py.scheduler.verbs import Verbs
 from histories import election
 from histories.election import Election

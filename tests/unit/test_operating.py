@@ -19,11 +19,11 @@ from cluster.monitoring.pages import names
 from hami_py._native import Allocator
 from hami_py.agent.observer import REPORTS
 from hami_py.cli import hami
+from hami_py.cluster.nodes import NO_CARDS
 from hami_py.errors import InvalidValue
 from hami_py.kube import check_annotations, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.state.nodes import NO_CARDS
 from hami_py.webhook.certificates import Certificates, Lifetimes, step
 from support.artifacts import ROOT
 
@@ -83,7 +83,7 @@ def test_every_reason_of_the_extender_is_on_the_page() -> None:
     with pytest.raises(InvalidValue) as no_room:
         check_annotations(1 << 20, {})
     of_the_pod = re.sub(r"\d+", "…", str(no_room.value)).partition(" bytes and")[0]
-    nodes = (ROOT / "hami_py" / "scheduler" / "state" / "nodes.py").read_text()
+    nodes = (ROOT / "hami_py" / "cluster" / "nodes.py").read_text()
     blocks = re.findall(r'^_[A-Z_]+ = "([^"]+)"$', nodes, re.M)
     assert len(blocks) == 4
     assert NO_CARDS in said_of_nodes()

@@ -6,11 +6,11 @@ from typing import Any, cast
 import pytest
 
 from hami_py._native import Allocator
+from hami_py.cluster.state import Cluster
 from hami_py.kube import ApiServer, read_settings
 from hami_py.model import pods
 from hami_py.model.pods import PodSettings, wire
 from hami_py.scheduler.settings import Timing
-from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.verbs import Verbs
 from hami_py.webhook.review import Reviewer
 from support.artifacts import ROOT

@@ -11,8 +11,8 @@ from hami_py.cli.kubernetes.common import kubernetes_extra
 from hami_py.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from hami_py.cluster.view import DaemonPod
     from hami_py.model.pods.objects import Pod
-    from hami_py.scheduler.view import DaemonPod
 
 Object: TypeAlias = dict[str, object]
 
@@ -108,8 +108,8 @@ def read_pods(paths: tuple[Path, ...]) -> tuple[list[Pod | DaemonPod], list[NoPo
 
 
 def _pods(item: object) -> list[Pod | DaemonPod] | NoPods:
+    from hami_py.cluster.view import DaemonPod  # noqa: PLC0415
     from hami_py.model import pods  # noqa: PLC0415
-    from hami_py.scheduler.view import DaemonPod  # noqa: PLC0415
 
     if not isinstance(item, dict):
         raise InvalidValue("manifest", str(item), _WRITE_PODS)

@@ -18,10 +18,10 @@ from hami_py.errors import InvalidValue, StateError
 from hami_py.model import check_object_name
 
 if TYPE_CHECKING:
+    from hami_py.cluster.explanation import NodeView, Outcome
+    from hami_py.cluster.view import ClusterView, DaemonPod
     from hami_py.model.pods import PodSettings
     from hami_py.model.pods.objects import Pod
-    from hami_py.scheduler.explanation import NodeView, Outcome
-    from hami_py.scheduler.view import ClusterView, DaemonPod
 
 _READ_S = 30.0
 
@@ -80,10 +80,10 @@ def explain_pod(
     check_object_name("--namespace", namespace)
     settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
+    from hami_py.cluster.view import ClusterView, find_pod  # noqa: PLC0415
     from hami_py.model import legible, pods  # noqa: PLC0415
     from hami_py.model.pods.request import read_pod  # noqa: PLC0415
     from hami_py.overview.waiting import unbound_pod  # noqa: PLC0415
-    from hami_py.scheduler.view import ClusterView, find_pod  # noqa: PLC0415
 
     pod = find_pod(server, namespace, name, deadline_s=_READ_S)
     view = ClusterView.read(server, settings)
@@ -340,11 +340,11 @@ def _read_view(
     """
     if snapshot is None:
         server = connect(kubeconfig, context)
-        from hami_py.scheduler.view import ClusterView  # noqa: PLC0415
+        from hami_py.cluster.view import ClusterView  # noqa: PLC0415
 
         return ClusterView.read(server, settings)
+    from hami_py.cluster.view import ClusterView  # noqa: PLC0415
     from hami_py.kube.documents import read_file  # noqa: PLC0415
-    from hami_py.scheduler.view import ClusterView  # noqa: PLC0415
 
     try:
         return ClusterView.restore(read_file(snapshot), settings)

@@ -18,6 +18,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from hami_py.cluster.bound import Bound
+from hami_py.cluster.explanation import NodeView
+from hami_py.cluster.state import Cluster
+from hami_py.cluster.waiting import WaitingPod
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import ApiServer, bind, check_annotations, keeps_labels_of_bindings
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
@@ -25,12 +29,8 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.scheduler.binding.failover import FailoverCheck
 from hami_py.scheduler.binding.lease import Lease
-from hami_py.scheduler.explanation import NodeView
 from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.settings import Timing
-from hami_py.scheduler.state.bound import Bound
-from hami_py.scheduler.state.cluster import Cluster
-from hami_py.scheduler.state.waiting import WaitingPod
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator

@@ -19,14 +19,14 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from hami_py.cluster.bound import Bound
+from hami_py.cluster.state import PODS, Cluster
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import KubeError, Unavailable
 from hami_py.model.pods import objects
 from hami_py.scheduler.binding.lease import Lease, Tenure
 from hami_py.scheduler.binding.pod_listing import PodListing, pods_of
 from hami_py.scheduler.extender_api import BindArgs
-from hami_py.scheduler.state.bound import Bound
-from hami_py.scheduler.state.cluster import PODS, Cluster
 
 _log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from hami_py.cluster.bound import Bound
 from hami_py.kube import ApiServer, Undecoded, list_objects
 from hami_py.kube.errors import Expired, Rejected, Unavailable
 from hami_py.kube.lists import decoded_object, page_of
 from hami_py.model.pods import objects
-from hami_py.scheduler.state.bound import Bound
 
 _decoder = msgspec.json.Decoder(objects.Pod)
 

@@ -10,6 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_py._native import Allocator
+from hami_py.cluster.state import Cluster
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.monitor import (
@@ -21,7 +22,6 @@ from hami_py.monitor import (
     hami_exposition,
 )
 from hami_py.scheduler.metrics import Metrics
-from hami_py.scheduler.state.cluster import Cluster
 from hami_py.serving import Bodies
 from hami_py.webhook import metrics as webhook_metrics
 from hami_py.webhook.review import Reviewer, read_review

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from hami_py._native import Allocator
+from hami_py.cluster.state import Cluster
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.settings import Timing
-from hami_py.scheduler.state.cluster import Cluster
 from hami_py.scheduler.verbs import Verbs
 from support.extender_calls import filtered
 from support.fields import parsed

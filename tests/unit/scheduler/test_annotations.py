@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from hami_py.cluster.view import ClusterView
 from hami_py.errors import InvalidValue
 from hami_py.kube import annotation_bytes, check_annotations
 from hami_py.model import pods
 from hami_py.model.pods import wire
-from hami_py.scheduler.view import ClusterView
 from support.extender_calls import filtered
 from unit.scheduler.small import Small
 

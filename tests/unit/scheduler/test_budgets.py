@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from hami_py.cluster.budgets import Budget
 from hami_py.kube.followed import Naming, Undecoded
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
-from hami_py.scheduler.state.budgets import Budget
 from unit.scheduler.small import Object, Small
 
 WEB = {"app": "web"}

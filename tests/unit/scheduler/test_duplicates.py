@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from hami_py.cluster.nodes import Duplicates
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.metrics import Metrics
-from hami_py.scheduler.state.nodes import Duplicates
 from unit.scheduler.small import Small, node
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hami_py.cluster.requeue import Requeuer
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.state.requeue import Requeuer
 from support.extender_calls import filtered
 from unit.scheduler.small import SECOND, Small
 

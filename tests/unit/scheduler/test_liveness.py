@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 import urllib3
 
+from hami_py.cluster.budgets import BUDGETS
+from hami_py.cluster.state import NODES, PODS, QUOTAS
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.service import Scheduler
 from hami_py.scheduler.settings import SchedulerSettings
-from hami_py.scheduler.state.budgets import BUDGETS
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS
 from hami_py.serving import Listen
 
 

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Router
 
 from hami_py._native import Allocator
+from hami_py.cluster.state import Cluster
 from hami_py.errors import Unfit
 from hami_py.model import pods
 from hami_py.model.pods import wire
 from hami_py.scheduler.metrics import Metrics
 from hami_py.scheduler.routes import probe_routes
-from hami_py.scheduler.state.cluster import Cluster
 from hami_py.serving import Listen, Server
 
 MIB = 1 << 20

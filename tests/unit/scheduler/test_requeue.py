@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from hami_py.cluster import requeue
+from hami_py.cluster.budgets import BudgetSink
+from hami_py.cluster.requeue import Requeuer, storage_class_touch
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Unavailable
 from hami_py.model.pods import objects
-from hami_py.scheduler.state import requeue
-from hami_py.scheduler.state.budgets import BudgetSink
-from hami_py.scheduler.state.requeue import Requeuer, storage_class_touch
 from unit.scheduler.small import Small, node
 
 

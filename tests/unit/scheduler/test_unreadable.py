@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 from hami_py._native import Allocator
 from hami_py.cli import hami
 from hami_py.cli.kubernetes import queries
+from hami_py.cluster.explanation import LeftOut
+from hami_py.cluster.state import NODES, PODS, QUOTAS, Cluster
+from hami_py.cluster.view import ClusterView
 from hami_py.kube import Followed, list_objects
 from hami_py.kube.follower import Follower
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.explanation import LeftOut
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.view import ClusterView
 from support.extender_calls import filtered
 from unit.pods import build
 from unit.scheduler.small import Small

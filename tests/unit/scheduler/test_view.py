@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hami_py._native import Allocator
+from hami_py.cluster.view import ClusterView, DaemonPod
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.view import ClusterView, DaemonPod
 from unit.pods import build
 
 CARD = wire.Card("GPU-a", 0, "NVIDIA A100-SXM4-80GB", 10_000)

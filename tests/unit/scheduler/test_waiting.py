@@ -2,8 +2,8 @@
 
 import pytest
 
+from hami_py.cluster.waiting import Wait, WaitingPods, reason_of
 from hami_py.model.pods.objects import Condition
-from hami_py.scheduler.state.waiting import Wait, WaitingPods, reason_of
 from unit.scheduler.small import Small
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from hami_py.cluster.bound import Bound, is_over
+from hami_py.cluster.nodes import NodeSink
+from hami_py.cluster.preemptors import Preemptors
+from hami_py.cluster.shared import SharedState
+from hami_py.cluster.waiting import WaitingPods
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.state.bound import Bound, is_over
-from hami_py.scheduler.state.nodes import NodeSink
-from hami_py.scheduler.state.preemptors import Preemptors
-from hami_py.scheduler.state.shared import SharedState
-from hami_py.scheduler.state.waiting import WaitingPods
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,23 +16,23 @@ from urllib.parse import quote
 import msgspec
 
 from hami_py._native import Allocator
+from hami_py.cluster.explanation import (
+    AllocatedNamespace,
+    AllocatedNode,
+    CardView,
+    LeftOut,
+    NodeView,
+    Outcome,
+    Refusals,
+)
+from hami_py.cluster.nodes import Duplicates
+from hami_py.cluster.state import NODES, PODS, QUOTAS, Cluster
+from hami_py.cluster.waiting import check_room
 from hami_py.errors import InvalidValue
 from hami_py.kube import ApiServer, Sink, Undecoded, list_objects
 from hami_py.kube.errors import NotFound
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.explanation import (
-    CardView,
-    LeftOut,
-    NamespaceUsage,
-    NodeUsage,
-    NodeView,
-    Outcome,
-    Refusals,
-)
-from hami_py.scheduler.state.cluster import NODES, PODS, QUOTAS, Cluster
-from hami_py.scheduler.state.nodes import Duplicates
-from hami_py.scheduler.state.waiting import check_room
 
 T = TypeVar("T")
 
@@ -159,13 +159,13 @@ class ClusterView:
         """A digest of the state: equal for equal states."""
         return self._allocator.digest()
 
-    def usage(self) -> list[NodeUsage]:
+    def usage(self) -> list[AllocatedNode]:
         """The allocated resources by node; a removed node that still has pods is included."""
-        return msgspec.json.decode(self._allocator.usage(), type=list[NodeUsage])
+        return msgspec.json.decode(self._allocator.usage(), type=list[AllocatedNode])
 
-    def namespaces(self) -> list[NamespaceUsage]:
+    def namespaces(self) -> list[AllocatedNamespace]:
         """The resources of each namespace that has pods or quotas, by name."""
-        return msgspec.json.decode(self._allocator.namespaces(), type=list[NamespaceUsage])
+        return msgspec.json.decode(self._allocator.namespaces(), type=list[AllocatedNamespace])
 
     def refusals(self, pod: objects.Pod) -> Refusals:
         """Why nodes do not fit a pod that waits.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from hami_py.cluster.requeue import Requeuer
 from hami_py.errors import HamiError
 from hami_py.model import pods
-from hami_py.scheduler.state.requeue import Requeuer
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator

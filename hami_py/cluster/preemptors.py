@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hami_py.cluster.requeue import Requeuer
 from hami_py.model.pods import wire
-from hami_py.scheduler.state.requeue import Requeuer
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator

@@ -16,8 +16,8 @@ from typing import Protocol
 
 import msgspec
 
+from hami_py.cluster.shared import SharedState
 from hami_py.kube import Undecoded
-from hami_py.scheduler.state.shared import SharedState
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 

@@ -20,11 +20,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from hami_py.cluster.shared import SharedState
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.state.shared import SharedState
 
 _log = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hami_py.cluster.budgets import BudgetSink
+from hami_py.cluster.nodes import NodeSink
+from hami_py.cluster.pods import PodSink
+from hami_py.cluster.preemptors import Preemptors
+from hami_py.cluster.quotas import QuotaSink
+from hami_py.cluster.requeue import Requeuer
+from hami_py.cluster.shared import SharedState
+from hami_py.cluster.waiting import WaitingPods
 from hami_py.model import pods
-from hami_py.scheduler.state.budgets import BudgetSink
-from hami_py.scheduler.state.nodes import NodeSink
-from hami_py.scheduler.state.pods import PodSink
-from hami_py.scheduler.state.preemptors import Preemptors
-from hami_py.scheduler.state.quotas import QuotaSink
-from hami_py.scheduler.state.requeue import Requeuer
-from hami_py.scheduler.state.shared import SharedState
-from hami_py.scheduler.state.waiting import WaitingPods
 
 if TYPE_CHECKING:
     from hami_py._native import Allocator

@@ -139,7 +139,7 @@ class Outcome:
     warnings: tuple[str, ...] = ()
 
 
-class CardUsage(msgspec.Struct, frozen=True):
+class AllocatedCard(msgspec.Struct, frozen=True):
     """The allocated part of one card.
 
     Attributes:
@@ -163,7 +163,7 @@ class CardUsage(msgspec.Struct, frozen=True):
     state: str
 
 
-class NodeUsage(msgspec.Struct, frozen=True):
+class AllocatedNode(msgspec.Struct, frozen=True):
     """The allocated part of a node's cards.
 
     Attributes:
@@ -176,10 +176,10 @@ class NodeUsage(msgspec.Struct, frozen=True):
     name: str
     present: bool
     mode: wire.NodeMode
-    cards: tuple[CardUsage, ...]
+    cards: tuple[AllocatedCard, ...]
 
 
-class NamespaceUsage(msgspec.Struct, frozen=True):
+class AllocatedNamespace(msgspec.Struct, frozen=True):
     """The resources of one namespace's pods, as its quotas count them.
 
     Attributes:
@@ -197,4 +197,4 @@ class NamespaceUsage(msgspec.Struct, frozen=True):
     quotas: tuple[wire.Quota, ...] = ()
 
 
-prepare(NodeView, NodeUsage, NamespaceUsage)
+prepare(NodeView, AllocatedNode, AllocatedNamespace)

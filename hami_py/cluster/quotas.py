@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hami_py.cluster.shared import SharedState
 from hami_py.errors import InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-from hami_py.scheduler.state.shared import SharedState
 
 
 class QuotaSink:

@@ -1,8 +1,0 @@
-"""The cluster as the allocator sees it.
-
-The extender follows nodes, pods, quotas and disruption budgets on the API server. A sink per kind
-(``nodes``, ``pods``, ``quotas``, ``budgets``) takes their changes and passes them to the allocator;
-``shared`` is what the sinks have in common, and ``cluster`` puts them together. ``waiting`` keeps
-the requests of pods that are not bound yet, and ``requeue`` lets kube-scheduler try refused pods
-again.
-"""
