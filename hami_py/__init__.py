@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from hami_py.model import (
         Card,
         CardLimit,
-        CardSummary,
         CardUsage,
         Event,
         EventKind,
@@ -55,10 +54,10 @@ if TYPE_CHECKING:
         SliceCard,
         SliceInfo,
         SliceProcess,
-        SliceProcessCard,
         SliceState,
         Summary,
         Usage,
+        Use,
     )
     from hami_py.slices import Slice
 
@@ -66,7 +65,6 @@ __all__ = [
     "CannotRelaunch",
     "Card",
     "CardLimit",
-    "CardSummary",
     "CardUsage",
     "DriverError",
     "Event",
@@ -86,7 +84,6 @@ __all__ = [
     "SliceInUse",
     "SliceInfo",
     "SliceProcess",
-    "SliceProcessCard",
     "SliceState",
     "StateError",
     "Summary",
@@ -94,6 +91,7 @@ __all__ = [
     "UnknownSlice",
     "UnsupportedPlatform",
     "Usage",
+    "Use",
     "__version__",
     "devices",
     "limit_this_process",

@@ -436,7 +436,8 @@ class ProcessUse:
     Memory is in bytes. ``driver_memory`` is the part of ``memory`` that the driver has taken for
     itself. Times are in nanoseconds: ``used_ns`` is engine time, ``throttled_ns`` the
     time for which its threads waited to launch, ``debt_ns`` the engine time that it has used beyond
-    its share and not yet paid back.
+    its share and not yet paid back. ``last_used`` is when it last worked on the card, in seconds
+    since 1970; None = never, or not measured.
 
     The pid is that of the process's own PID namespace (``pid_namespace``, an inode; 0 = unknown).
     Together with ``start_time`` (clock ticks since boot) it names one process, even if its pid is
@@ -453,6 +454,7 @@ class ProcessUse:
     used_ns: list[int]
     throttled_ns: list[int]
     debt_ns: list[int]
+    last_used: list[float | None]
 
 @final
 class AccountSnapshot:

@@ -2,17 +2,17 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from hami_py._native import AccountSnapshot
+from hami_py._native import AccountSnapshot, ProcessUse
 from hami_py.agent.observer import REPORTS, Observer
 from hami_py.agent.starts import StartTimes
 from hami_py.agent.state import NodeState
+from hami_py.model import CardLimit, Level, Mode, Rates, SliceUse, slice_card
 from hami_py.model.pods.wire import CardAllocation, NodeMode
-from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures
-from hami_py.monitor.figures import Level, PodExcess
+from hami_py.monitor import CardFigures, NodeFigures
+from hami_py.monitor.figures import PodExcess
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import cards_of
 from hami_py.node.ledger import Entry
@@ -37,7 +37,8 @@ class Figures:
     ) -> None:
         self._node, self._state, self._observer = node, state, observer
         # By slot and row. The round and a scrape of the metrics both note them.
-        self._rates: dict[tuple[str, int], _Rate] = {}
+        self._rates = Rates[tuple[str, int]](_SHARE_S)
+        self._shares: Mapping[tuple[str, int], float | None] = {}
         self._notes_lock = threading.Lock()
         self._starts = StartTimes()
 
@@ -49,10 +50,11 @@ class Figures:
             waiting: the number of containers that wait at their start.
         """
         kinds = Counter(finding.kind for finding in self._observer.found)
+        cards = tuple(self._cards())
         return NodeFigures(
             self._node,
-            tuple(self._cards()),
-            tuple(self._containers()),
+            cards,
+            tuple(self._containers({card.uuid: card.index for card in cards})),
             {kind: kinds[kind] for kind in REPORTS},
             waiting,
             registered,
@@ -78,13 +80,13 @@ class Figures:
         with self._notes_lock:
             if self._state.pods.is_listed:
                 self._starts.look(self._state.pods.all())
-            read = ((slot, row, *uses[slot]) for slot, row in rows)
             # By the time of the reading, which may be a second ago: other parts read too.
-            self._rates = {
-                (slot, row): self._rates.get((slot, row), _NEW).at(at_s, use.used_ns[row])
+            read = ((slot, row, *uses[slot]) for slot, row in rows)
+            self._shares = self._rates.take(
+                ((slot, row), at_s, use.used_ns[row] / _NS)
                 for slot, row, at_s, use in read
                 if use is not None
-            }
+            )
         return {slot: use for slot, (_, use) in uses.items()}
 
     def _cards(self) -> Iterator[CardFigures]:
@@ -96,70 +98,64 @@ class Figures:
                 index=card.index,
                 model=card.model,
                 memory=card.memory_mib * _MIB,
-                used=self._observer.used.get(card.uuid),
-                allocated=memory_mib * _MIB,
+                memory_used=self._observer.used.get(card.uuid),
+                memory_allocated=memory_mib * _MIB,
                 share_allocated=cores / _PERCENT,
                 foreign=card.foreign_mib * _MIB,
                 healthy=card.healthy,
             )
 
-    def _containers(self) -> Iterator[ContainerFigures]:
-        uses = self.note_use()
-        started = set()
+    def _containers(self, indexes: Mapping[str, int]) -> Iterator[SliceUse]:
+        accounts = self.note_use()
+        shares, started = self._shares, set()
         for entry in list(self._state.ledger.entries.values()):
             started.add((entry.pod.uid, entry.container))
-            names = (entry.pod.namespace, entry.pod.name, entry.container)
+            account = accounts.get(entry.slot)
             for row, card in enumerate(entry.cards):
-                figures = self._limits(names, card, entry.mode)
-                yield replace(
-                    figures,
-                    soft=None if figures.share is None else entry.share_mode == "soft",
-                    share_used=self._rates.get((entry.slot, row), _NEW).share,
-                    **_usage(uses.get(entry.slot), row),
+                limit = self._limit(card, entry.mode, entry.share_mode)
+                use = slice_card(account, row, limit, indexes.get(card.card))
+                living = None
+                if account is not None:
+                    living = [each for each in account.processes if each.alive]
+                    use = replace(use, memory_used=_memory_of(account, living, row))
+                yield SliceUse(
+                    use=use,
+                    namespace=entry.pod.namespace,
+                    pod=entry.pod.name,
+                    container=entry.container,
+                    node=self._node,
+                    is_known=living is not None,
+                    share_used=shares.get((entry.slot, row)),
+                    processes=None if living is None else len(living),
+                    level=_level(entry.mode),
                 )
         for pod in self._state.pods.all():
             bound, mode = self._state.bound(pod), self._state.mode()
             for name, cards in bound.assignment.containers.items() if bound else ():
                 if (pod.uid, name) not in started and not pod.has_ended(name):
-                    names = (pod.metadata.namespace or "", pod.metadata.name, name)
                     for card in cards:
-                        yield self._limits(names, card, mode)
+                        limit = self._limit(card, mode)
+                        yield SliceUse(
+                            use=slice_card(None, 0, limit, indexes.get(card.card)),
+                            namespace=pod.metadata.namespace or "",
+                            pod=pod.metadata.name,
+                            container=name,
+                            node=self._node,
+                            level=_level(mode),
+                        )
 
-    def _limits(
-        self, names: tuple[str, str, str], card: CardAllocation, mode: NodeMode
-    ) -> ContainerFigures:
-        """The figures of a container that uses nothing."""
-        is_limited = mode not in UNENFORCED
-        share = share_of(self._state.in_force(card), mode) if is_limited else None
-        return ContainerFigures(
-            *(*names, card.card),
-            limit=card.memory_mib * _MIB if is_limited else None,
-            share=None if share is None else share / _PERCENT,
-            level=_level(mode),
-        )
-
-
-@dataclass(frozen=True)
-class _Rate:
-    """The part of a card's time that a container has used, between two readings."""
-
-    since_s: float | None = None
-    engine_ns: int = 0
-    share: float | None = None
-
-    def at(self, now_s: float, engine_ns: int) -> "_Rate":
-        """The rate after a reading; unchanged if the last one is too recent."""
-        if self.since_s is None:
-            return _Rate(now_s, engine_ns)
-        elapsed_s = now_s - self.since_s
-        if elapsed_s < _SHARE_S:
-            return self
-        # Not below 0: while a process ends, one reading may count its time in neither place.
-        share = max(0.0, engine_ns - self.engine_ns) / _NS / elapsed_s
-        return _Rate(now_s, engine_ns, share)
+    def _limit(self, card: CardAllocation, mode: NodeMode, share_mode: Mode = "hard") -> CardLimit:
+        """The enforced limit of a container on a card."""
+        if mode in UNENFORCED:
+            return CardLimit(card.card, None)
+        share = share_of(self._state.in_force(card), mode)
+        return CardLimit(card.card, card.memory_mib * _MIB, share, share_mode)
 
 
-_NEW = _Rate()
+def _memory_of(account: AccountSnapshot, living: Sequence[ProcessUse], row: int) -> int:
+    """What living processes hold: dead ones stay in an account until others need their room."""
+    measured = account.measured_memory[row] if living else 0
+    return measured + sum(each.memory[row] for each in living)
 
 
 def _level(mode: NodeMode) -> Level:
@@ -169,21 +165,3 @@ def _level(mode: NodeMode) -> Level:
 def _has_other_devices(entry: Entry) -> bool:
     """The kubelet and what reads its list then show other cards than the container's."""
     return {*cards_of(entry.ids)} != {card.card for card in entry.cards}
-
-
-def _usage(use: AccountSnapshot | None, row: int) -> dict[str, Any]:
-    """The figures of a container that its account has, by their names; none if it is unreadable."""
-    if use is None:
-        return {}
-    # Dead processes stay in the account until another one needs their room.
-    living = [each for each in use.processes if each.alive]
-    measured = use.measured_memory[row] if living else 0
-    return {
-        "used": measured + sum(each.memory[row] for each in living),
-        "peak": use.memory_peak[row],
-        "driver": measured + sum(each.driver_memory[row] for each in living),
-        "engine_s": use.used_ns[row] / _NS,
-        "throttled_s": use.throttled_ns[row] / _NS,
-        "refusals": use.refusals[row],
-        "processes": len(living),
-    }

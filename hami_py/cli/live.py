@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from rich.live import Live
 from rich.text import Text
 
-from hami_py.cli.ps_table import Busy, Line, UsageRate, lines
-from hami_py.model import SliceInfo, SliceState
+from hami_py.cli.ps_table import COLUMNS, Key, Line, Shares, lines, rated
+from hami_py.model import Rates, SliceInfo, SliceState
+from hami_py.model.columns import least_wanted
 
 STYLES: dict[SliceState, str] = {
     "running": "green",
@@ -24,9 +25,6 @@ STYLES: dict[SliceState, str] = {
     "ending": "yellow",
     "damaged": "red",
 }
-LEAST_WANTED = ("DRIVER", "ID", "PROCESSES", "SHARE", "GPU TIME")
-"""The columns that a narrow terminal does not show, the first one first."""
-
 COMMAND_WIDTH = 12
 """Characters of a command that are worth more than another column."""
 
@@ -36,13 +34,13 @@ NEARLY_FULL = 0.9
 
 def watch(read: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> None:
     """Redraw the table every so many seconds, until ``q`` or Ctrl-C."""
-    rate = UsageRate()
+    rates = Rates[Key]()
     # A screen of its own: what a smaller window would wrap does not stay.
     with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
         while True:
             slices = read()
-            busy = rate.since_last(slices, time.monotonic())
-            live.update(drawn(slices, processes, busy, *live.console.size), refresh=True)
+            shares = rated(rates, slices, time.monotonic())
+            live.update(drawn(slices, processes, shares, *live.console.size), refresh=True)
             if pressed(seconds) in {"q", "Q"}:
                 return
 
@@ -83,15 +81,15 @@ def keys() -> Iterator[Callable[[float], str]]:
 def drawn(
     slices: Sequence[SliceInfo],
     processes: bool,
-    busy: Busy,
+    shares: Shares,
     width: int = 1 << 10,
     height: int = 1 << 10,
 ) -> Text:
     """The lines in colours, as many columns and lines as the terminal has room for."""
     without: list[str] = []
-    for name in ("", *LEAST_WANTED):
-        without.append(name)
-        head, *others = lines(slices, processes, busy, without)
+    for key in ("", *least_wanted(COLUMNS[:-1])):
+        without.append(key)
+        head, *others = lines(slices, processes, shares, without)
         if head.text.index("COMMAND") + COMMAND_WIDTH <= width:
             break
     if len(others) >= height:

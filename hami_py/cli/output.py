@@ -1,9 +1,16 @@
 """Output of the commands: messages on standard error, aligned tables, sizes and durations."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
+
+from hami_py.model import legible
+from hami_py.model.columns import Unit, Value
+
+_GIB = 1 << 30
 
 
 def report(message: object) -> None:
@@ -49,3 +56,40 @@ def approximate(memory: int) -> str:
         size, unit = size / 1024, larger
     exact = size.is_integer()
     return f"{size:.0f}{unit}" if exact or size >= 100 else f"{size:.1f}{unit}"
+
+
+def gib(memory: float) -> str:
+    """Bytes in GiB, with one decimal place if it is not 0."""
+    return f"{memory / _GIB:.1f}".removesuffix(".0")
+
+
+def ago(instant: float) -> str:
+    """How long ago a time in seconds since 1970 is: ``now``, ``12s``, ``1h00m``."""
+    age = int(time.time() - instant)
+    return duration(age).replace(".0s", "s") if age > 1 else "now"
+
+
+Formats = Mapping[Unit, Callable[[Any], str]]
+
+OF_MACHINE: Formats = {
+    "text": str,
+    "bytes": approximate,
+    "seconds": duration,
+    "time": ago,
+    "part": lambda part: f"{100 * part:.0f}%",
+    "number": str,
+}
+"""How the tables of one machine write a value."""
+
+OF_CLUSTER: Formats = {
+    **OF_MACHINE,
+    "text": legible,
+    "bytes": gib,
+    "part": lambda part: f"{round(100 * part)}",
+}
+"""How the tables of a cluster write it: the unit is in the heading."""
+
+
+def written(value: Value, unit: Unit, formats: Formats) -> str:
+    """A value as text; ``-`` if it is unknown or empty."""
+    return "-" if value is None or value == "" else formats[unit](value)

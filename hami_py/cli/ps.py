@@ -11,10 +11,10 @@ import click
 
 from hami_py import config
 from hami_py.cli.output import report
-from hami_py.cli.ps_table import UsageRate, lines
+from hami_py.cli.ps_table import Key, lines, rated
 from hami_py.cli.summary import table
 from hami_py.config import Settings
-from hami_py.model import SliceInfo
+from hami_py.model import Rates, SliceInfo
 from hami_py.slices import ended as ended_slices
 from hami_py.slices import list_slices
 
@@ -44,6 +44,11 @@ def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None
     GPU TIME is engine time: how long the card ran the slice's kernels. It is measured while shares
     are in force. With --watch, the percentage is the part of the card's time since the last line.
 
+    LAST USED is how long ago a process of the slice that still runs worked on the card. It is
+    measured as GPU TIME is, and for a slice inside another one not at all.
+
+    USER is who runs the slice's processes, or has created it.
+
     STATE is `running`, `kept` (unused; it remains until `hami rm`), `ending` (its creator has
     exited; it is removed after its last process) or `damaged`.
     """
@@ -57,11 +62,11 @@ def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None
     def read() -> list[SliceInfo]:
         return list_slices(settings)
 
-    rate = UsageRate()
+    rates = Rates[Key]()
 
     def as_lines(slices: Sequence[SliceInfo]) -> None:
-        busy = rate.since_last(slices, time.monotonic())
-        click.echo("\n".join(line.text for line in lines(slices, processes, busy)))
+        shares = rated(rates, slices, time.monotonic())
+        click.echo("\n".join(line.text for line in lines(slices, processes, shares)))
 
     def as_array(slices: Sequence[SliceInfo]) -> None:
         # With --watch each reading is one line, so that a program can separate them.

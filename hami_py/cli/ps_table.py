@@ -1,21 +1,21 @@
 """The table of ``hami ps``: slices as lines of text, and their recent use of the cards."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from hami_py._native import format_memory
-from hami_py.cli.output import align, approximate, duration, legible_command
-from hami_py.model import SliceCard, SliceInfo, SliceProcess, SliceState, regime
+from hami_py.cli.output import OF_MACHINE, align, approximate, duration, legible_command, written
+from hami_py.model import Rates, SliceCard, SliceInfo, SliceProcess, SliceState, SliceUse
+from hami_py.model.columns import Column, columns
 from hami_py.slices import SHOWN_ID
 
-HEADS = (
-    *("NAME", "ID", "CARD", "USED", "DRIVER", "LIMIT", "SHARE", "GPU TIME"),
-    *("PROCESSES", "STATE", "COMMAND"),
-)
+Key: TypeAlias = tuple[str, str, str, str]
+Shares: TypeAlias = Mapping[Key, float | None]
+"""The part of each card's time that slices have used since the last reading, by their key."""
 
-Busy: TypeAlias = Mapping[tuple[str, str], float]
-"""Engine time since the last reading in percent of the card's time, by slice id and card."""
+COLUMNS = columns("ps")
+HEADS = [column.heads["ps"] for column in COLUMNS]
 
 
 @dataclass(frozen=True)
@@ -33,40 +33,33 @@ class Line:
     fullness: float = 0.0
 
 
-class UsageRate:
-    """Measures how fast slices use the time of their cards, from two readings."""
+def uses_of(slice_: SliceInfo) -> list[SliceUse]:
+    """The slice on each of its cards; a damaged slice has one row without a card."""
+    return [
+        SliceUse(
+            use=card,
+            pod=slice_.name or slice_.id[:SHOWN_ID],
+            id=slice_.id,
+            is_known=bool(slice_.cards),
+            processes=len(slice_.processes),
+            state=slice_.state,
+            user=slice_.user,
+            command=slice_.damage or legible_command(slice_.command),
+        )
+        for card in slice_.cards or (SliceCard(uuid=""),)
+    ]
 
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], float] = {}
-        self._at = 0.0
 
-    def since_last(self, slices: Sequence[SliceInfo], now: float) -> Busy:
-        """Percent of each card's time that each slice used since the last call.
-
-        Args:
-            slices: the current slices.
-            now: the time in seconds, of any monotonic clock.
-
-        Returns:
-            Nothing for slices and cards that are new.
-        """
-        before, elapsed = self._seen, now - self._at
-        self._seen = {
-            (slice_.id, card.uuid): card.engine_time for slice_ in slices for card in slice_.cards
-        }
-        self._at = now
-        # Not below 0: while a process ends, one reading may count its time in neither place.
-        return {
-            key: max(0.0, time - before[key]) / elapsed * 100
-            for key, time in self._seen.items()
-            if key in before and elapsed > 0
-        }
+def rated(rates: Rates[Key], slices: Sequence[SliceInfo], now: float) -> Shares:
+    """The used parts of the cards' time after a reading; ``now`` is of any monotonic clock."""
+    uses = (use for slice_ in slices for use in uses_of(slice_))
+    return rates.take((each.key, now, each.use.engine_time) for each in uses)
 
 
 def lines(
     slices: Sequence[SliceInfo],
     processes: bool,
-    busy: Busy | None = None,
+    shares: Shares | None = None,
     without: Collection[str] = (),
 ) -> Iterator[Line]:
     """The column heads, then one line per card of each slice, and optionally one per process.
@@ -74,71 +67,75 @@ def lines(
     Args:
         slices: the current slices.
         processes: include processes.
-        busy: the recent use of the cards, with ``--watch``.
-        without: heads of columns that are left out.
+        shares: the recent use of the cards, with ``--watch``.
+        without: keys of columns that are left out.
     """
-    rows = [row for slice_ in slices for row in _rows(slice_)]
-    table = [HEADS, *(_cells(*row, busy or {}) for row in rows)]
-    head, *texts = align(
-        [
-            [cell for name, cell in zip(HEADS, row, strict=True) if name not in without]
-            for row in table
-        ]
-    )
+    shown = [column for column in COLUMNS if column.key not in without]
+    uses = [
+        (slice_, at, replace(use, share_used=(shares or {}).get(use.key)))
+        for slice_ in slices
+        for at, use in enumerate(uses_of(slice_))
+    ]
+    rows = [[column.heads["ps"] for column in shown]]
+    for slice_, at, use in uses:
+        # What is the same for all cards is in the first row alone.
+        cells = ("" if at and column.of_slice else _cell(column, slice_, use) for column in shown)
+        rows.append([*cells])
+    head, *texts = align(rows)
     yield Line(head)
-    left = iter(texts)
-    for slice_ in slices:
-        for _slice, card, first in _rows(slice_):
-            yield Line(next(left), slice_.state if first else None, _fullness(card))
-        if processes:
+    for (slice_, at, use), text in zip(uses, texts, strict=True):
+        limit = use.use.memory_limit
+        fullness = use.use.memory_used / limit if limit else 0.0
+        yield Line(text, None if at else slice_.state, fullness)
+        if processes and at + 1 >= len(slice_.cards):
             yield from (Line(f"  {text}") for text in _processes(slice_))
 
 
-def _rows(slice_: SliceInfo) -> list[tuple[SliceInfo, SliceCard | None, bool]]:
-    """One row per card, and whether it is the first; a damaged slice has one row without card."""
-    cards = slice_.cards or (None,)
-    return [(slice_, card, i == 0) for i, card in enumerate(cards)]
+def _cell(column: Column[SliceUse], slice_: SliceInfo, row: SliceUse) -> str:
+    drawn = _DRAWN.get(column.key)
+    return drawn(slice_, row) if drawn else written(column.value(row), column.unit, OF_MACHINE)
 
 
-def _cells(slice_: SliceInfo, card: SliceCard | None, first: bool, busy: Busy) -> tuple[str, ...]:
-    """The cells of a row. The cells about the slice itself are only in its first row."""
-    of_card = ("-",) * 6
-    if card is not None:
-        limit = "-" if card.memory_limit is None else format_memory(card.memory_limit)
-        share = regime(card.share, card.mode, card.priority)
-        time = duration(card.engine_time)
-        percent = busy.get((slice_.id, card.uuid))
-        # Without a share, no growth can also mean that engine time is not measured.
-        is_measured = percent is not None and (percent > 0 or card.share is not None)
-        if card.engine_time and is_measured:
-            time = f"{time} ({percent:.0f}%)"
-        driver = approximate(card.driver_memory) if card.driver_memory else "-"
-        of_card = (_name(card), approximate(card.memory_used), driver, limit, share, time)
-    if not first:
-        return ("", "", *of_card, "", "", "")
-    about = slice_.damage or legible_command(slice_.command)
-    count = str(len(slice_.processes))
+def _time(_: SliceInfo, row: SliceUse) -> str:
+    time, share = duration(row.use.engine_time), row.share_used
+    # Without a share, no growth can also mean that engine time is not measured.
+    is_measured = share is not None and (share > 0 or row.use.share is not None)
+    return f"{time} ({100 * (share or 0):.0f}%)" if row.use.engine_time and is_measured else time
+
+
+def _count(slice_: SliceInfo, _: SliceUse) -> str:
     bypasses = sum(process.bypass is not None for process in slice_.processes)
-    if bypasses:
-        count = f"{count} ({bypasses} not limited)"
-    return (slice_.name or "-", slice_.id[:SHOWN_ID], *of_card, count, slice_.state, about)
+    return f"{len(slice_.processes)}" + (f" ({bypasses} not limited)" if bypasses else "")
 
 
-def _fullness(card: SliceCard | None) -> float:
-    return card.memory_used / card.memory_limit if card and card.memory_limit else 0.0
+_DRAWN: Mapping[str, Callable[[SliceInfo, SliceUse], str]] = {
+    "pod": lambda slice_, _: slice_.name or "-",
+    "id": lambda slice_, _: slice_.id[:SHOWN_ID],
+    "index": lambda _, row: _name(row.use),
+    "driver_memory": lambda _, row: written(row.use.driver_memory or None, "bytes", OF_MACHINE),
+    "memory_limit": lambda _, row: _exactly(row.use.memory_limit),
+    "engine_time": _time,
+    "processes": _count,
+}
+"""The cells that are not only their column's value."""
+
+
+def _exactly(limit: int | None) -> str:
+    return "-" if limit is None else format_memory(limit)
 
 
 def _name(card: SliceCard) -> str:
-    return card.uuid[:SHOWN_ID] if card.index is None else str(card.index)
+    return (card.uuid[:SHOWN_ID] or "-") if card.index is None else str(card.index)
 
 
 def _processes(slice_: SliceInfo) -> Iterator[str]:
-    """One line per process: pid, memory and refusals on each card, and its command."""
+    """One line per process: pid, user, memory and refusals on each card, and its command."""
     for process in slice_.processes:
         cards = ", ".join(_on_cards(slice_, process)) or "no GPU memory"
         if process.bypass is not None:
             cards = f"not limited: {process.bypass}"
-        yield f"{process.pid}  {cards}  {legible_command(process.command)}".rstrip()
+        command = legible_command(process.command)
+        yield f"{process.pid}  {process.user or '-'}  {cards}  {command}".rstrip()
 
 
 def _on_cards(slice_: SliceInfo, process: SliceProcess) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hami_py._native import format_memory
 from hami_py.cli.output import align, approximate, duration, legible_command
-from hami_py.model import CardSummary, Summary
+from hami_py.model import SliceCard, Summary
 from hami_py.slices import SHOWN_ID
 
 HEADS = (
@@ -25,7 +25,7 @@ def table(summaries: Sequence[Summary]) -> Iterator[str]:
     yield from align([HEADS, *rows])
 
 
-def _part(summary: Summary, card: CardSummary) -> str:
+def _part(summary: Summary, card: SliceCard) -> str:
     limit = "" if card.memory_limit is None else f" of {format_memory(card.memory_limit)}"
     parts = [f"peak {approximate(card.memory_peak)}{limit}", f"{card.refusals} refused"]
     if card.share is not None or card.engine_time or card.throttled:
@@ -56,15 +56,15 @@ def _rows(summary: Summary) -> Iterator[tuple[str, ...]]:
         yield (*about, *of_card, command) if number == 0 else ("",) * 4 + (*of_card, "")
 
 
-def _is_used(card: CardSummary) -> bool:
+def _is_used(card: SliceCard) -> bool:
     return bool(card.memory_peak or card.refusals or card.engine_time or card.throttled)
 
 
-def _name(card: CardSummary) -> str:
+def _name(card: SliceCard) -> str:
     return card.uuid[:SHOWN_ID] if card.index is None else str(card.index)
 
 
-def _used(summary: Summary, card: CardSummary) -> str:
+def _used(summary: Summary, card: SliceCard) -> str:
     return f"{100 * card.engine_time / max(summary.seconds, card.engine_time, 1e-3):.1f}%"
 
 

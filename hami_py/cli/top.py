@@ -12,13 +12,12 @@ from hami_py.cli.commands import TOP, Commands
 from hami_py.cli.top_state import (
     CardState,
     Reading,
-    Row,
     process_rows,
     rows_of,
     rows_of_own,
 )
 from hami_py.config import HAMI_SLICE, Settings
-from hami_py.model import SliceInfo
+from hami_py.model import SliceInfo, SliceUse
 from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage
 
 
@@ -70,7 +69,7 @@ def top(context: click.Context, interval: float) -> None:
 
 def read_machine(
     settings: Settings,
-) -> tuple[Sequence[CardState], Sequence[Row], Sequence[SliceInfo]]:
+) -> tuple[Sequence[CardState], Sequence[SliceUse], Sequence[SliceInfo]]:
     """The cards of this machine, and the user's slices on them: as rows, and as they are."""
     found = cards(settings)
     free = gpu.memory_free([card.uuid for card in found])

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from hami_py.cli.output import approximate, legible_command
-from hami_py.model import Card, CardUsage, SliceCard, SliceInfo
+from hami_py.cli.ps_table import Key, uses_of
+from hami_py.model import Card, CardUsage, Rates, SliceInfo, SliceUse
+from hami_py.model.columns import orders
 from hami_py.slices import SHOWN_ID, CardUser
 
 _HISTORY = 60
 """Readings that are kept: a minute of one a second."""
 
 OWN = "this container"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A slice on one of its cards.
-
-    Attributes:
-        key: the slice and the card, for its history.
-        name: the slice's name, or the beginning of its id.
-        card: the card's index; ``None``: unknown.
-        use: its limits and its use.
-        processes: how many it has.
-        about: its command.
-    """
-
-    key: tuple[str, str]
-    name: str
-    card: int | None
-    use: SliceCard | CardUsage
-    processes: int
-    about: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +52,7 @@ class Reading:
     """The cards, the slices, the processes and messages about them, at one moment."""
 
     cards: Sequence[CardState]
-    rows: Sequence[Row]
+    rows: Sequence[SliceUse]
     processes: Sequence[ProcessRow] = ()
     notes: Sequence[str] = ()
 
@@ -101,35 +82,30 @@ def process_rows(
     ]
 
 
-def rows_of(slices: Sequence[SliceInfo]) -> list[Row]:
+def rows_of(slices: Sequence[SliceInfo]) -> list[SliceUse]:
     """The user's slices, without the cards that a slice does not use, if it uses another one."""
+    uses = map(uses_of, slices)
     return [
-        Row(
-            *((each.id, card.uuid), each.name or each.id[:SHOWN_ID], card.index, card),
-            *(len(each.processes), legible_command(each.command)),
-        )
-        for each in slices
-        for card in [card for card in each.cards if card.memory_used or card.memory_peak]
-        or each.cards
+        row
+        for rows in uses
+        for row in [row for row in rows if row.use.memory_used or row.use.memory_peak] or rows
+        if row.is_known
     ]
 
 
-def rows_of_own(usages: Sequence[CardUsage], cards: Sequence[Card]) -> list[Row]:
+def rows_of_own(usages: Sequence[CardUsage], cards: Sequence[Card]) -> list[SliceUse]:
     """The slice that this process is in, as in a container."""
     indexes = {card.uuid: card.index for card in cards}
     return [
-        Row((OWN, card.uuid), OWN, indexes.get(card.uuid), card, len(card.processes), "")
+        SliceUse(
+            use=replace(card, index=indexes.get(card.uuid)), pod=OWN, processes=len(card.processes)
+        )
         for card in usages
     ]
 
 
-ORDERS: Mapping[str, tuple[str, Callable[[Row, float], float]]] = {
-    "n": ("name", lambda _, __: 0.0),
-    "m": ("memory", lambda row, _: -row.use.memory_used),
-    "g": ("GPU time", lambda _, busy: -busy),
-    "t": ("throttled", lambda row, _: -row.use.throttled),
-    "r": ("refusals", lambda row, _: -row.use.refusals),
-}
+_SORTS = orders("top")
+ORDERS = {name[0].lower(): name for name in ("name", *_SORTS)}
 """By key: what slices are sorted by, and then by name."""
 
 
@@ -146,7 +122,7 @@ class Screen:
     """
 
     cards: Sequence[tuple[CardState, Sequence[float]]]
-    rows: Sequence[tuple[Row, Sequence[float]]]
+    rows: Sequence[tuple[SliceUse, Sequence[float]]]
     order: str
     processes: Sequence[ProcessRow] = ()
     notes: Sequence[str] = ()
@@ -158,41 +134,35 @@ class TopState:
 
     order: str = "n"
     _memory: dict[str, deque[float]] = field(default_factory=dict)
-    _busy: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
-    _engine: dict[tuple[str, str], float] = field(default_factory=dict)
-    _at_s: float = 0.0
+    _busy: dict[Key, deque[float]] = field(default_factory=dict)
+    _rates: Rates[Key] = field(default_factory=Rates)
 
     def take(self, reading: Reading, now_s: float) -> Screen:
         """The picture after a reading; ``now_s`` is of any monotonic clock."""
-        cards, rows = reading.cards, reading.rows
         self._memory = {
-            each.card.uuid: _with(self._memory.get(each.card.uuid), _part(each)) for each in cards
+            each.card.uuid: _with(self._memory.get(each.card.uuid), _part(each))
+            for each in reading.cards
         }
-        elapsed_s = now_s - self._at_s
-        busy = {}
-        for row in rows:
-            before = self._engine.get(row.key)
-            rate = None
-            if before is not None and elapsed_s > 0:
-                # Not below 0: while a process ends, its time may count in neither place.
-                rate = min(1.0, max(0.0, row.use.engine_time - before) / elapsed_s)
-            busy[row.key] = _with(self._busy.get(row.key), rate)
-        self._busy, self._at_s = busy, now_s
-        self._engine = {row.key: row.use.engine_time for row in rows}
+        shares = self._rates.take((row.key, now_s, row.use.engine_time) for row in reading.rows)
+        self._busy = {key: _with(self._busy.get(key), share) for key, share in shares.items()}
         return self.screen(reading)
 
     def screen(self, reading: Reading) -> Screen:
         """The picture of a reading that was taken, in the order that is chosen now."""
-        name, key = ORDERS[self.order]
+        name = ORDERS[self.order]
+        busy = [self._busy[row.key] for row in reading.rows]
+        rows = [
+            (replace(row, share_used=history[-1] if history else None), history)
+            for row, history in zip(reading.rows, busy, strict=True)
+        ]
 
-        def place(row: Row) -> tuple[float, str]:
-            history = self._busy[row.key]
-            return key(row, history[-1] if history else 0.0), row.name
+        def place(of: tuple[SliceUse, object]) -> tuple[float, str]:
+            value = _SORTS[name].value(of[0]) if name in _SORTS else None
+            return -float(value or 0.0), of[0].pod
 
-        ordered = sorted(reading.rows, key=place)
         return Screen(
             [(each, self._memory[each.card.uuid]) for each in reading.cards],
-            [(row, self._busy[row.key]) for row in ordered],
+            sorted(rows, key=place),
             name,
             reading.processes,
             reading.notes,

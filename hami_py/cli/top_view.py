@@ -18,19 +18,20 @@ from rich.live import Live
 from rich.text import Text
 
 from hami_py.cli.live import keys
-from hami_py.cli.output import approximate, duration
-from hami_py.cli.top_state import ORDERS, CardState, Reading, Row, Screen, TopState
-from hami_py.model import regime
+from hami_py.cli.output import OF_MACHINE, approximate, written
+from hami_py.cli.top_state import ORDERS, CardState, Reading, Screen, TopState
+from hami_py.model import SliceUse
+from hami_py.model.columns import columns, least_wanted
 
 Read = Callable[[], Reading]
 
 _BAR = 20
-_WIDE = 180
+_WIDE = 220
 _LEVELS, _ASCII_LEVELS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 _NEARLY_FULL = 0.9
 _GAP = "  "
 
-_KEYS = "  ".join(f"{key} {name}" for key, (name, _) in ORDERS.items())
+_KEYS = "  ".join(f"{key} {name}" for key, name in ORDERS.items())
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,10 @@ _LONGEST_NAME = 24
 _CARDS = Columns(
     ("CARD", "MODEL", "USED", "MEMORY", "LAST MINUTE"), "MODEL", 32, ("LAST MINUTE", "MEMORY")
 )
+_SHOWN = columns("top")
+_HEADS = {column.key: column.heads["top"] for column in _SHOWN}
 _SLICES = Columns(
-    (
-        *("NAME", "CARD", "USED/LIMIT", "MEMORY", "SHARE", "GPU TIME", "LAST MINUTE"),
-        *("THROTTLED", "REFUSED", "PROCESSES", "COMMAND"),
-    ),
-    "COMMAND",
-    12,
-    ("LAST MINUTE", "MEMORY", "THROTTLED", "REFUSED", "PROCESSES", "COMMAND", "GPU TIME"),
+    tuple(_HEADS.values()), "COMMAND", 12, [_HEADS[key] for key in least_wanted(_SHOWN)]
 )
 _PROCESSES = Columns(
     ("PID", "CARD", "USER", "MEMORY", "SLICE", "COMMAND"), "COMMAND", 12, ("COMMAND", "SLICE")
@@ -191,17 +188,17 @@ def _card_cells(state: CardState, history: Sequence[float], drawing: Drawing) ->
     yield drawing.line(history)
 
 
-def _cells(row: Row, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
-    use, total = row.use, row.use.memory_limit
-    limit = "-" if total is None else approximate(total)
-    yield from (Text(row.name), Text(_index(row.card)))
-    yield Text(f"{approximate(use.memory_used)}/{limit}")
-    yield drawing.bar(use.memory_used / total if total else None)
-    yield Text(regime(use.share, use.mode, use.priority))
-    yield Text(f"{100 * history[-1]:.0f}%" if history else "-")
-    yield drawing.line(history)
-    yield Text(duration(use.throttled))
-    yield from (Text(str(use.refusals)), Text(str(row.processes)), Text(row.about))
+def _cells(row: SliceUse, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
+    limit = "-" if row.use.memory_limit is None else approximate(row.use.memory_limit)
+    for column in _SHOWN:
+        value = column.value(row)
+        if column.key == "history":
+            yield drawing.line(history)
+        elif column.key == "memory_part":
+            yield drawing.bar(None if value is None else float(value))
+        else:
+            text = written(value, column.unit, OF_MACHINE)
+            yield Text(f"{text}/{limit}" if column.key == "memory_used" else text)
 
 
 def print_once(read: Read, seconds: float) -> None:

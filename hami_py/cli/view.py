@@ -117,47 +117,19 @@ def _servers(
 
 def _serve_machine(listen: Listen) -> None:
     with kubernetes_extra():
-        from hami_py.overview import CardReport, ContainerReport  # noqa: PLC0415
+        from hami_py.overview import CardReport  # noqa: PLC0415
         from hami_py.view import LocalView  # noqa: PLC0415
-        from hami_py.view.local import MachineReading, SliceReading  # noqa: PLC0415
+        from hami_py.view.local import MachineReading  # noqa: PLC0415
 
     settings = config.read()
 
     def read() -> MachineReading:
         cards, rows, _ = read_machine(settings)
-        return MachineReading(
-            [
-                CardReport(
-                    uuid=each.card.uuid,
-                    index=each.card.index,
-                    model=each.card.name,
-                    state="",
-                    memory=each.card.memory_total,
-                    memory_allocated=None,
-                    memory_used=each.used,
-                    share_allocated=None,
-                    share_used=None,
-                    containers=None,
-                )
-                for each in cards
-            ],
-            [
-                SliceReading(
-                    ContainerReport(
-                        *("", row.name, row.about, "", row.key[1], row.card),
-                        memory_limit=row.use.memory_limit,
-                        share_limit=None if row.use.share is None else row.use.share / 100,
-                        memory_used=row.use.memory_used,
-                        memory_peak=getattr(row.use, "memory_peak", None),
-                        throttled=row.use.throttled,
-                        refusals=row.use.refusals,
-                        processes=row.processes,
-                    ),
-                    row.use.engine_time,
-                )
-                for row in rows
-            ],
-        )
+        found = [
+            CardReport(*(each.uuid, each.index, each.name, "", each.memory_total), memory_used=used)
+            for each, used in ((state.card, state.used) for state in cards)
+        ]
+        return MachineReading(found, rows)
 
     service = LocalView(read, listen)
     click.echo(service.address)

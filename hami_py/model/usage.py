@@ -1,4 +1,7 @@
-"""The usage of slices, in two views of the same files.
+"""What slices use of cards.
+
+``Use`` is the one record of it, with a card's memory and times, and all others hold it or extend
+it. The account of a slice is read into it here (``use_of``, ``slice_card``).
 
 *By card* (``hami.usage()``, ``Slice.usage()``), for a program in a slice that needs to know how
 much is left: a ``Usage`` has a ``CardUsage`` for each card, which has a ``ProcessUsage`` for each
@@ -6,87 +9,109 @@ process that uses the card. The limits are the effective ones, over all layers o
 
 *By slice* (``hami.list_slices()``, ``hami ps``), for an overview: a ``SliceInfo`` has a
 ``SliceCard`` for each card and a ``SliceProcess`` for each process, including processes that have
-not called CUDA. A ``SliceProcess`` has a ``SliceProcessCard`` for each card that it uses. The
-limits are the slice's own. The field names are those of ``hami ps --json`` and do not change.
+not called CUDA. A ``SliceProcess`` has a ``Use`` for each card that it uses. The limits are the
+slice's own. The field names are those of ``hami ps --json`` and do not change.
 
 *From its creation on* (``Slice.summary()``, ``hami run --summary``, ``hami ps --ended``): a
-``Summary`` has a ``CardSummary`` for each card.
+``Summary`` has a ``SliceCard`` for each card.
+
+*By row* (``hami top``, ``hami ps``, ``kubectl hami top pod``, the metrics, the web page): a
+``SliceUse`` is a slice, or a container of a pod, on one of its cards. ``columns`` says what is
+shown of it, and ``Rates`` measures its part of the card's time.
 """
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
-from hami_py.model.limits import Mode, Priority
+from hami_py._native import AccountSnapshot
+from hami_py._native import ProcessUse as AccountProcess
+from hami_py.model.limits import CardLimit, Mode, Priority
 
-
-@dataclass(frozen=True)
-class ProcessUsage:
-    """The memory and engine time of one process of the slice on one card.
-
-    Attributes:
-        pid: in the process's own PID namespace.
-        alive: False = it has ended and its bytes are not released yet.
-        memory_used: bytes, with ``driver_memory``.
-        refusals: number of its requests that were refused because of the limit.
-        engine_time: seconds in which the card's compute engine ran its kernels.
-        throttled: seconds of wall time in which its launches had to wait.
-        debt: seconds of engine time used in advance, for which it waits now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
-    """
-
-    pid: int
-    alive: bool
-    memory_used: int
-    refusals: int
-    engine_time: float = 0.0
-    throttled: float = 0.0
-    debt: float = 0.0
-    driver_memory: int = 0
+_NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class CardUsage:
-    """One card of the slice.
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """What a process, or all processes of a slice, use of one card.
 
     Engine time is measured only while launches are regulated: while this slice, or another one with
     processes on the card, has a share.
 
     Attributes:
         uuid: the card.
-        memory_limit: bytes; None = no limit.
-        memory_used: bytes that the slice's processes hold together, with ``driver_memory``.
-        memory_free: bytes that can still be allocated: the least that is left under any limit
-            around this process and on the card itself. None = no limit, and NVML does not report
-            the card.
-        refusals: number of requests refused because of the limit, including those of ended
-            processes.
-        processes: the processes that hold memory on this card, were refused it, or have engine time
-            there.
-        share: the effective percent of the card's time, 1 to 99; None = no limit.
-        mode: how the share is enforced.
-        priority: the order in which slices get the card.
-        engine_time: seconds in which the card's compute engine ran kernels of the slice, including
-            those of ended processes.
-        throttled: seconds of wall time in which launches had to wait, summed over processes,
-            including ended ones.
-        debt: seconds of engine time used in advance, for which its processes wait now.
+        memory_used: bytes in use, with ``driver_memory``.
         driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
+        refusals: the number of requests refused because of the limit. This number and the times of
+            a slice include those of ended processes.
+        engine_time: seconds in which the card's compute engine ran the kernels.
+        throttled: seconds of wall time in which launches had to wait, summed over processes.
+        debt: seconds of engine time used in advance, for which the processes wait now.
+        last_used: when a living process last worked on the card, in seconds since 1970; None =
+            unknown. It is measured as engine time is, and in the outermost slice alone.
     """
 
     uuid: str
-    memory_limit: int | None
-    memory_used: int
-    memory_free: int | None
-    refusals: int
-    processes: tuple[ProcessUsage, ...]
-    share: int | None = None
-    mode: Mode = "hard"
-    priority: Priority = "normal"
+    memory_used: int = 0
+    driver_memory: int = 0
+    refusals: int = 0
     engine_time: float = 0.0
     throttled: float = 0.0
     debt: float = 0.0
-    driver_memory: int = 0
+    last_used: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessUsage(Use):
+    """What one process of the slice uses of one card.
+
+    Attributes:
+        pid: in the process's own PID namespace.
+        alive: False = it has ended and its bytes are not released yet.
+    """
+
+    pid: int
+    alive: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceCard(Use):
+    """The limits of a slice on one card, and what it uses of it.
+
+    Attributes:
+        index: the card's index in ``hami devices`` when the slice was created; None = unknown.
+        memory_limit: bytes; None = no limit.
+        memory_peak: the most bytes that were in use at one moment since the slice was created. It
+            is not too low. Requests that were granted and refused at the same moment may count
+            together.
+        share: the percent of the card's time that its programs may use, 1 to 99; None = no limit.
+        mode: how the share is enforced.
+        priority: the order in which slices get the card.
+    """
+
+    index: int | None = None
+    memory_limit: int | None = None
+    memory_peak: int = 0
+    share: int | None = None
+    mode: Mode = "hard"
+    priority: Priority = "normal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardUsage(SliceCard):
+    """One card of the slice that a program is in; its limits are the effective ones.
+
+    Attributes:
+        memory_free: bytes that can still be allocated: the least that is left under any limit
+            around this process and on the card itself. None = no limit, and NVML does not report
+            the card.
+        processes: the processes that hold memory on this card, were refused it, or have engine time
+            there.
+    """
+
+    memory_free: int | None = None
+    processes: tuple[ProcessUsage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,34 +121,65 @@ class Usage:
     cards: tuple[CardUsage, ...]
 
 
+def use_of(process: AccountProcess, row: int, uuid: str) -> Use | None:
+    """What a process of an account uses of a row's card; None = it has never used it."""
+    times = (process.used_ns[row], process.throttled_ns[row], process.debt_ns[row])
+    if not any((process.memory[row], process.refusals[row], *times[:2])):
+        return None
+    return Use(
+        uuid=uuid,
+        memory_used=process.memory[row],
+        driver_memory=process.driver_memory[row],
+        refusals=process.refusals[row],
+        engine_time=times[0] / _NS,
+        throttled=times[1] / _NS,
+        debt=times[2] / _NS,
+        last_used=process.last_used[row],
+    )
+
+
+def slice_card(
+    account: AccountSnapshot | None, row: int, limit: CardLimit, index: int | None = None
+) -> SliceCard:
+    """The limits of a slice on a card, and what its account has in this row.
+
+    Args:
+        account: None = nothing was used.
+        row: the card's row.
+        limit: the limits.
+        index: the card's index.
+    """
+    card = SliceCard(
+        uuid=limit.uuid,
+        index=index,
+        memory_limit=limit.memory,
+        share=limit.share,
+        mode=limit.mode,
+        priority=limit.priority,
+    )
+    if account is None:
+        return card
+    living = [process for process in account.processes if process.alive]
+    measured = account.measured_memory[row] if living else 0
+    active = [process.last_used[row] or 0.0 for process in living]
+    return replace(
+        card,
+        memory_used=account.memory_used[row],
+        driver_memory=measured + sum(process.driver_memory[row] for process in living),
+        memory_peak=account.memory_peak[row],
+        refusals=account.refusals[row],
+        engine_time=account.used_ns[row] / _NS,
+        throttled=account.throttled_ns[row] / _NS,
+        debt=sum(process.debt_ns[row] for process in living) / _NS,
+        last_used=max(active, default=0.0) or None,
+    )
+
+
 SliceState: TypeAlias = Literal["running", "kept", "ending", "damaged"]
 """``running``: a process holds it (it created or opened it), or it is kept and has processes.
 ``kept``: it has no processes and remains until ``hami rm``. ``ending``: no process holds it; it is
 removed after its last process has ended. ``damaged``: one of its files cannot be read, and CUDA is
 refused in it."""
-
-
-@dataclass(frozen=True)
-class SliceProcessCard:
-    """The memory and engine time of one process on one card.
-
-    Attributes:
-        uuid: the card.
-        memory_used: bytes, with ``driver_memory``.
-        refusals: number of its requests that were refused because of the limit.
-        engine_time: seconds in which the card's compute engine ran its kernels.
-        throttled: seconds of wall time in which its launches had to wait.
-        debt: seconds of engine time used in advance, for which it waits now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
-    """
-
-    uuid: str
-    memory_used: int
-    refusals: int
-    engine_time: float = 0.0
-    throttled: float = 0.0
-    debt: float = 0.0
-    driver_memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,49 +193,14 @@ class SliceProcess:
             a process that has not called CUDA.
         bypass: why no limit holds for it although it uses the GPU: it has the driver, and not the
             preload library. None = there is no sign of that.
+        user: the name or the number of the user who runs it; None = unknown.
     """
 
     pid: int
     command: tuple[str, ...]
-    cards: tuple[SliceProcessCard, ...]
+    cards: tuple[Use, ...]
     bypass: str | None = None
-
-
-@dataclass(frozen=True)
-class SliceCard:
-    """One card of a slice.
-
-    Attributes:
-        uuid: the card.
-        index: its index in ``hami devices`` when the slice was created; None = unknown.
-        memory_limit: bytes; None = no limit.
-        memory_used: bytes that the slice's processes hold together, with ``driver_memory``.
-        refusals: number of refused requests, including those of ended processes.
-        share: percent of the card's time that its programs may use, 1 to 99; None = no limit.
-        mode: how the share is enforced.
-        priority: the order in which slices get the card.
-        engine_time: seconds in which the card's compute engine ran its kernels, including those of
-            ended processes; measured only while launches are regulated.
-        throttled: seconds of wall time in which launches had to wait, summed over processes,
-            including ended ones.
-        debt: seconds of engine time used in advance, for which its processes wait now.
-        driver_memory: the bytes of ``memory_used`` that the driver has taken for itself.
-        memory_peak: the most of ``memory_used`` since the slice was created.
-    """
-
-    uuid: str
-    index: int | None
-    memory_limit: int | None
-    memory_used: int
-    refusals: int
-    share: int | None = None
-    mode: Mode = "hard"
-    priority: Priority = "normal"
-    engine_time: float = 0.0
-    throttled: float = 0.0
-    debt: float = 0.0
-    driver_memory: int = 0
-    memory_peak: int = 0
+    user: str | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +220,8 @@ class SliceInfo:
         processes: its current processes, by pid.
         damage: what cannot be read, if it is damaged.
         gang: the name of its gang; None = it has none.
+        user: the users who run its processes, or without processes the user who has created it;
+            None = unknown.
     """
 
     id: str
@@ -212,34 +235,7 @@ class SliceInfo:
     processes: tuple[SliceProcess, ...]
     damage: str | None
     gang: str | None = None
-
-
-@dataclass(frozen=True)
-class CardSummary:
-    """The use of a card by all processes of a slice together.
-
-    Attributes:
-        uuid: the card.
-        memory_limit: bytes; None = no limit.
-        memory_peak: the most bytes that were in use at one moment, with what the driver has taken
-            for itself. It is not too low. Requests that were granted and refused at the same moment
-            may count together.
-        refusals: number of requests refused because of the limit.
-        share: percent of the card's time, 1 to 99; None = no limit.
-        engine_time: seconds in which the card's compute engine ran kernels of the slice; measured
-            only while launches are regulated.
-        throttled: seconds of wall time in which launches had to wait, summed over processes.
-        index: its index in ``hami devices`` when the slice was created; None = unknown.
-    """
-
-    uuid: str
-    memory_limit: int | None
-    memory_peak: int
-    refusals: int
-    share: int | None
-    engine_time: float
-    throttled: float
-    index: int | None = None
+    user: str | None = None
 
 
 @dataclass(frozen=True)
@@ -253,7 +249,7 @@ class Summary:
         created: when it was created, in UTC, in ISO 8601.
         ended: when this was read: for a slice that has ended, when it was removed.
         seconds: the wall time in between.
-        cards: its cards.
+        cards: its cards, with what is in use when this is read.
     """
 
     id: str
@@ -262,4 +258,94 @@ class Summary:
     created: str
     ended: str
     seconds: float
-    cards: tuple[CardSummary, ...]
+    cards: tuple[SliceCard, ...]
+
+
+Level: TypeAlias = Literal["preload", "none"]
+"""How the limits of a container are enforced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceUse:
+    """A slice on one of its cards: of this machine, or a container of a pod.
+
+    Attributes:
+        use: its limits, and what it uses.
+        pod: the pod's name; without a cluster, the slice's name or the beginning of its id.
+        namespace: the pod's.
+        container: the container's name.
+        node: the node's name.
+        id: the slice's id; empty for a container.
+        is_known: what it uses is known; if not, only the limits in ``use`` count.
+        share_used: the part of the card's time that it has used in the last second or two, 0 to 1;
+            None = unknown.
+        processes: how many it has; of a container, those that use the library. None = unknown, or
+            the container has not started.
+        level: how the limits of a container are enforced; None = unknown.
+        state: the slice's state; empty for a container.
+        user: who runs its programs; None = unknown.
+        command: its command line, on one line.
+    """
+
+    use: SliceCard
+    pod: str
+    namespace: str = ""
+    container: str = ""
+    node: str = ""
+    id: str = ""
+    is_known: bool = True
+    share_used: float | None = None
+    processes: int | None = None
+    level: Level | None = None
+    state: str = ""
+    user: str | None = None
+    command: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Which one it is: namespace, pod, container, card."""
+        return self.namespace, self.pod, self.container, self.use.uuid
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class _Rate:
+    at_s: float
+    engine_time: float
+    share_used: float | None = None
+
+
+class Rates(Generic[K]):
+    """Measures which part of a card's time slices use, between two readings.
+
+    Args:
+        least_s: the seconds between the two readings, at least.
+    """
+
+    def __init__(self, least_s: float = 0.0) -> None:
+        self._least_s = least_s
+        self._rates: dict[K, _Rate] = {}
+
+    def take(self, readings: Iterable[tuple[K, float, float]]) -> dict[K, float | None]:
+        """The used parts, 0 to 1, after a reading of all; None = there was no earlier reading.
+
+        What is not in the reading is forgotten.
+
+        Args:
+            readings: key, time in seconds of any monotonic clock, and engine time in seconds.
+        """
+        self._rates = {key: self._after(key, at_s, time) for key, at_s, time in readings}
+        return {key: rate.share_used for key, rate in self._rates.items()}
+
+    def _after(self, key: K, at_s: float, engine_time: float) -> _Rate:
+        before = self._rates.get(key)
+        if before is None:
+            return _Rate(at_s, engine_time)
+        elapsed_s = at_s - before.at_s
+        if elapsed_s <= 0 or elapsed_s < self._least_s:
+            return before
+        # Not below 0: while a process ends, one reading may count its time in neither place.
+        share = min(1.0, max(0.0, engine_time - before.engine_time) / elapsed_s)
+        return _Rate(at_s, engine_time, share)

@@ -6,7 +6,6 @@
 
 from hami_py.monitor.figures import (
     CardFigures,
-    ContainerFigures,
     NodeFigures,
     PodExcess,
     Starts,
@@ -26,7 +25,6 @@ from hami_py.monitor.metrics import exposition
 
 __all__ = [
     "CardFigures",
-    "ContainerFigures",
     "Histories",
     "History",
     "NodeFigures",

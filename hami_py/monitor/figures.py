@@ -6,15 +6,12 @@ and a new field has a default.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import msgspec
 
 from hami_py.errors import InvalidValue
+from hami_py.model import Level, SliceUse
 from hami_py.model.pods.decoding import prepare
-
-Level = Literal["preload", "none"]
-"""How the limits of a container are enforced."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +23,8 @@ class CardFigures:
         index: its index in NVML.
         model: its model.
         memory: all of its memory.
-        used: the part that is in use, by NVML; None = unknown.
-        allocated: the part that is allocated to containers.
+        memory_used: the part that is in use, by NVML; None = unknown.
+        memory_allocated: the part that is allocated to containers.
         share_allocated: the allocated part of its time.
         foreign: memory that no allocation covers.
         healthy: new pods may get it.
@@ -37,52 +34,11 @@ class CardFigures:
     index: int
     model: str
     memory: int
-    used: int | None
-    allocated: int
+    memory_used: int | None
+    memory_allocated: int
     share_allocated: float
     foreign: int
     healthy: bool
-
-
-@dataclass(frozen=True)
-class ContainerFigures:
-    """A container on one of its cards, from the binding of its pod on.
-
-    Attributes:
-        namespace: of its pod.
-        pod: its pod's name.
-        container: its name.
-        card: the card's UUID.
-        limit: its memory limit; None = no limit.
-        used: the memory that its living processes hold, with the driver's own.
-        driver: the part of it that the driver has taken for itself.
-        peak: the largest value of ``used`` since the container first started, exactly.
-        share: the part of the card's time that it may use; None = no limit.
-        share_used: the part that it has used in the last second or two; None = unknown.
-        engine_s: the time for which the card has run its kernels.
-        throttled_s: the time for which its threads have waited to launch.
-        refusals: the number of refused allocations.
-        processes: the number of its processes that use the library.
-        level: how its limits are enforced.
-        soft: it also gets idle time; None = it has no share, or has not started.
-    """
-
-    namespace: str
-    pod: str
-    container: str
-    card: str
-    limit: int | None
-    share: float | None
-    level: Level
-    soft: bool | None = None
-    share_used: float | None = None
-    used: int = 0
-    driver: int = 0
-    peak: int = 0
-    engine_s: float = 0.0
-    throttled_s: float = 0.0
-    refusals: int = 0
-    processes: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +76,7 @@ class NodeFigures:
     Attributes:
         node: the node's name.
         cards: its cards.
-        containers: its containers with cards.
+        containers: its containers with cards, from the binding of their pods on.
         findings: by kind, the number of processes that no allocation explains.
         waiting: the number of containers that wait at their start.
         registered: the kubelet knows the devices.
@@ -132,7 +88,7 @@ class NodeFigures:
 
     node: str
     cards: Sequence[CardFigures] = ()
-    containers: Sequence[ContainerFigures] = ()
+    containers: Sequence[SliceUse] = ()
     findings: Mapping[str, int] = field(default_factory=dict)
     waiting: int = 0
     registered: bool = False
@@ -146,7 +102,7 @@ def used_shares(figures: NodeFigures) -> dict[str, float]:
     """By card, the part of its time that its containers use, if that of one is known."""
     known: dict[str, list[float | None]] = {card.uuid: [] for card in figures.cards}
     for each in figures.containers:
-        known.setdefault(each.card, []).append(each.share_used)
+        known.setdefault(each.use.uuid, []).append(each.share_used)
     return {
         card: sum(each for each in shares if each is not None)
         for card, shares in known.items()

@@ -8,14 +8,15 @@ kernel are left out, because the agent does not measure them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from hami_py.monitor.figures import ContainerFigures, NodeFigures
+from hami_py.model.columns import BY_KEY
+from hami_py.monitor.figures import NodeFigures
 
 _ZONE = "vGPU"
 
@@ -24,17 +25,19 @@ _CONTAINER = ("zone", "namespace", "pod", "container", "vdevice_index", "device_
 
 _PERCENT = 100
 
-_OF_CONTAINERS: tuple[tuple[str, str, Callable[[ContainerFigures], float | None]], ...] = (
-    ("hami_vgpu_memory_used_bytes", "vGPU device memory usage in bytes", lambda c: c.used),
-    ("hami_vgpu_memory_limit_bytes", "vGPU device memory limit in bytes", lambda c: c.limit),
-    ("hami_container_device_memory_bytes", "Container device memory in bytes", lambda c: c.used),
-    ("hami_vgpu_memory_context_bytes", "Memory that the driver has taken", lambda c: c.driver),
+_OF_CONTAINERS = (
+    ("hami_vgpu_memory_used_bytes", "vGPU device memory usage in bytes", "memory_used", 1),
+    ("hami_vgpu_memory_limit_bytes", "vGPU device memory limit in bytes", "memory_limit", 1),
+    ("hami_container_device_memory_bytes", "Container device memory in bytes", "memory_used", 1),
+    ("hami_vgpu_memory_context_bytes", "Memory that the driver has taken", "driver_memory", 1),
     (
         "hami_container_device_utilization_ratio",
         "Percent of the card's time that it has used",
-        lambda c: None if c.share_used is None else c.share_used * _PERCENT,
+        "share_used",
+        _PERCENT,
     ),
 )
+"""HAMi's name and text, our column, and how many of HAMi's unit one of ours is."""
 
 
 def hami_exposition(figures: NodeFigures) -> bytes:
@@ -53,15 +56,16 @@ class _Figures(Collector):
             "hami_host_gpu_memory_used_bytes", "GPU device memory usage in bytes", labels=_HOST
         )
         for card in self._figures.cards:
-            if card.used is not None:
-                used.add_metric((_ZONE, str(card.index), card.uuid, card.model), card.used)
+            if card.memory_used is not None:
+                used.add_metric((_ZONE, str(card.index), card.uuid, card.model), card.memory_used)
         yield used
-        for name, text, of_container in _OF_CONTAINERS:
+        for name, text, key, factor in _OF_CONTAINERS:
             gauge = GaugeMetricFamily(name, text, labels=_CONTAINER)
             rows: dict[tuple[str, str, str], int] = {}
             for each in self._figures.containers:
                 names = (each.namespace, each.pod, each.container)
                 row = rows[names] = rows.get(names, -1) + 1
-                if (value := of_container(each)) is not None:
-                    gauge.add_metric((_ZONE, *names, str(row), each.card), value)
+                if (value := BY_KEY[key].value(each)) is not None:
+                    labels = (_ZONE, *names, str(row), each.use.uuid)
+                    gauge.add_metric(labels, float(value) * factor)
             yield gauge

@@ -148,10 +148,11 @@ def readings_of(figures: NodeFigures) -> list[Reading]:
     """The cards and containers of a node."""
     shares = used_shares(figures)
     cards = [
-        Reading(("", "", "", card.uuid), card.used, shares.get(card.uuid)) for card in figures.cards
+        Reading(("", "", "", card.uuid), card.memory_used, shares.get(card.uuid))
+        for card in figures.cards
     ]
     return cards + [
-        Reading((each.namespace, each.pod, each.container, each.card), each.used, each.share_used)
+        Reading(each.key, each.use.memory_used if each.is_known else None, each.share_used)
         for each in figures.containers
     ]
 

@@ -1,12 +1,14 @@
 """The figures in Prometheus' text format.
 
-The labels are those of NVIDIA's DCGM exporter, so that both can be joined:
+The metrics of cards and containers are in the table ``hami_py.model.columns``. The labels are
+those of NVIDIA's DCGM exporter, so that both can be joined:
 https://github.com/NVIDIA/dcgm-exporter
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -17,64 +19,14 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from hami_py.monitor.figures import CardFigures, ContainerFigures, NodeFigures
+from hami_py.model import SliceUse
+from hami_py.model.columns import CARDS, SLICES, Column
+from hami_py.monitor.figures import NodeFigures
+
+R = TypeVar("R")
 
 _CARD = ("Hostname", "gpu", "UUID", "modelName")
 _CONTAINER = (*_CARD, "namespace", "pod", "container")
-
-_OF_CARDS: tuple[tuple[str, str, Callable[[CardFigures], float | None]], ...] = (
-    ("hami_card_memory_bytes", "Memory of the card.", lambda c: c.memory),
-    ("hami_card_memory_used_bytes", "The part in use, by NVML.", lambda c: c.used),
-    (
-        "hami_card_memory_allocated_bytes",
-        "The part that is allocated to containers.",
-        lambda c: c.allocated,
-    ),
-    ("hami_card_share_allocated_ratio", "Allocated part of its time.", lambda c: c.share_allocated),
-    ("hami_card_foreign_memory_bytes", "Memory that no limit covers.", lambda c: c.foreign),
-    ("hami_card_healthy", "1 if new pods may get the card.", lambda c: c.healthy),
-)
-
-_OF_CONTAINERS: tuple[tuple[str, str, Callable[[ContainerFigures], float | None]], ...] = (
-    (
-        "hami_container_memory_limit_bytes",
-        "Memory limit; without a limit there is no series.",
-        lambda c: c.limit,
-    ),
-    (
-        "hami_container_memory_used_bytes",
-        "What its processes hold, with the driver's own memory.",
-        lambda c: c.used,
-    ),
-    ("hami_container_memory_driver_bytes", "The driver's own part of it.", lambda c: c.driver),
-    ("hami_container_memory_peak_bytes", "Largest use since it first started.", lambda c: c.peak),
-    (
-        "hami_container_share_limit_ratio",
-        "Part of the card's time that it may use; without a limit there is no series.",
-        lambda c: c.share,
-    ),
-    (
-        "hami_container_share_soft",
-        "1 if its share is soft: it also gets idle time. 0 if it is hard. No series without a "
-        "share.",
-        lambda c: c.soft,
-    ),
-    ("hami_container_processes", "Its processes that use the library.", lambda c: c.processes),
-)
-
-_COUNTED: tuple[tuple[str, str, Callable[[ContainerFigures], float]], ...] = (
-    ("hami_container_engine_seconds", "Engine time of its processes.", lambda c: c.engine_s),
-    (
-        "hami_container_throttled_seconds",
-        "Time for which its threads waited to launch.",
-        lambda c: c.throttled_s,
-    ),
-    (
-        "hami_container_refusals",
-        "Allocations that were refused because of the limit.",
-        lambda c: c.refusals,
-    ),
-)
 
 
 def exposition(figures: NodeFigures) -> bytes:
@@ -91,30 +43,17 @@ class _Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         node = self._figures
-        for name, text, of_card in _OF_CARDS:
-            gauge = GaugeMetricFamily(name, text, labels=_CARD)
-            for card in node.cards:
-                if (value := of_card(card)) is not None:
-                    gauge.add_metric(self._labels(card.uuid), value)
-            yield gauge
-        for name, text, of_container in _OF_CONTAINERS:
-            gauge = GaugeMetricFamily(name, text, labels=_CONTAINER)
-            for each in node.containers:
-                if (value := of_container(each)) is not None:
-                    gauge.add_metric(self._container(each), value)
-            yield gauge
-        for name, text, count in _COUNTED:
-            counter = CounterMetricFamily(name, text, labels=_CONTAINER)
-            for each in node.containers:
-                counter.add_metric(self._container(each), count(each))
-            yield counter
+        yield from _families(CARDS, _CARD, [(self._labels(each.uuid), each) for each in node.cards])
+        containers = [(self._container(each), each) for each in node.containers]
+        yield from _families(SLICES, _CONTAINER, containers)
         level = GaugeMetricFamily(
             "hami_container_enforcement",
             "1 for preload or none: how its limits are enforced.",
             labels=(*_CONTAINER, "level"),
         )
-        for each in node.containers:
-            level.add_metric((*self._container(each), each.level), 1)
+        for labels, each in containers:
+            if each.level is not None:
+                level.add_metric((*labels, each.level), 1)
         yield level
         excess = GaugeMetricFamily(
             "hami_pod_excess_memory_bytes",
@@ -166,5 +105,19 @@ class _Figures(Collector):
         index, model = ("", "") if card is None else (str(card.index), card.model)
         return (self._figures.node, index, uuid, model)
 
-    def _container(self, each: ContainerFigures) -> tuple[str, ...]:
-        return (*self._labels(each.card), each.namespace, each.pod, each.container)
+    def _container(self, each: SliceUse) -> tuple[str, ...]:
+        return (*self._labels(each.use.uuid), each.namespace, each.pod, each.container)
+
+
+def _families(
+    columns: Sequence[Column[R]], labels: Sequence[str], rows: Sequence[tuple[Sequence[str], R]]
+) -> Iterator[Metric]:
+    """The metrics among the columns, with a sample for each row whose value is known."""
+    for column in columns:
+        if column.metric is not None:
+            kind = CounterMetricFamily if column.is_counter else GaugeMetricFamily
+            family = kind(column.metric, column.help, labels=labels)
+            for of_row, row in rows:
+                if (value := column.value(row)) is not None:
+                    family.add_metric(of_row, float(value))
+            yield family

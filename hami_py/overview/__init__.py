@@ -17,7 +17,6 @@ may not read something sees the rest, and a note that names the missing right.
 from hami_py.overview.reading import Reader, Scope
 from hami_py.overview.report import (
     CardReport,
-    ContainerReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -26,7 +25,6 @@ from hami_py.overview.report import (
 
 __all__ = [
     "CardReport",
-    "ContainerReport",
     "NamespaceReport",
     "NodeReport",
     "Overview",

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from hami_py.cluster.explanation import AllocatedCard, AllocatedNamespace
 from hami_py.cluster.view import ClusterView, Listed
 from hami_py.errors import HamiError
-from hami_py.model import pods
+from hami_py.model import SliceCard, SliceUse, pods
 from hami_py.model.pods import objects
 from hami_py.monitor import NodeFigures, used_shares
 from hami_py.overview.agents import Answers
 from hami_py.overview.objects import SeenNode, SeenPod
 from hami_py.overview.report import (
     CardReport,
-    ContainerReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -27,9 +26,6 @@ from hami_py.overview.waiting import is_waiting, waiting_pod
 
 _MIB = 1 << 20
 _PERCENT = 100
-
-_Key = tuple[str, str, str, str]
-"""Namespace, pod, container, card."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Judged:
     """
 
     nodes: tuple[NodeReport, ...]
-    containers: Mapping[_Key, ContainerReport]
+    containers: tuple[SliceUse, ...]
     waiting: tuple[WaitingPod, ...]
     namespaces: tuple[AllocatedNamespace, ...]
     unreadable: tuple[str, ...]
@@ -85,7 +81,7 @@ def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = No
     usages = whole.namespaces() if whole is not None else []
     return Judged(
         tuple(_nodes(view, found, settings)) if view is not None else (),
-        dict(_assigned(shown)),
+        tuple(_assigned(shown)),
         tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
         tuple(usage for usage in usages if namespace in (None, usage.namespace)),
         tuple(_unreadable(view)),
@@ -160,9 +156,7 @@ def _cards(
             state=usage.state,
             memory=usage.memory_mib * _MIB,
             memory_allocated=usage.memory_allocated_mib * _MIB if has_all_pods else None,
-            memory_used=None,
             share_allocated=usage.cores_allocated / _PERCENT if has_all_pods else None,
-            share_used=None,
             containers=usage.slots_allocated if has_all_pods else None,
         )
 
@@ -174,7 +168,7 @@ def _used(node: NodeReport, answers: Answers) -> NodeReport:
         if silent is None and answers.forbidden is None:
             silent = "no node agent runs there"
         return msgspec.structs.replace(node, silent=silent)
-    memory, shares = {card.uuid: card.used for card in figures.cards}, used_shares(figures)
+    memory, shares = {card.uuid: card.memory_used for card in figures.cards}, used_shares(figures)
     cards = tuple(
         msgspec.structs.replace(
             card, memory_used=memory.get(card.uuid), share_used=shares.get(card.uuid)
@@ -185,38 +179,24 @@ def _used(node: NodeReport, answers: Answers) -> NodeReport:
 
 
 def _containers(
-    assigned: Mapping[_Key, ContainerReport],
-    figures: Mapping[str, NodeFigures],
-    namespace: str | None,
-) -> list[ContainerReport]:
+    assigned: Iterable[SliceUse], figures: Mapping[str, NodeFigures], namespace: str | None
+) -> list[SliceUse]:
     """Those of assignments, and those of figures: a container without an assignment has cards."""
-    rows: dict[_Key, ContainerReport] = {}
-    indexes: dict[str, int] = {}
-    for node, of_node in figures.items():
-        indexes |= {card.uuid: card.index for card in of_node.cards}
-        for each in of_node.containers:
-            if namespace not in (None, each.namespace):
-                continue
-            key = (each.namespace, each.pod, each.container, each.card)
-            rows[key] = ContainerReport(
-                *(*key[:3], node, each.card, indexes.get(each.card)),
-                memory_limit=each.limit,
-                share_limit=each.share,
-                level=each.level,
-                memory_used=each.used,
-                memory_peak=each.peak,
-                share_used=each.share_used,
-                throttled=each.throttled_s,
-                refusals=each.refusals,
-                processes=each.processes,
-            )
-    for key, row in assigned.items():
-        if key not in rows:
-            rows[key] = msgspec.structs.replace(row, index=indexes.get(row.card))
+    indexes = {card.uuid: card.index for node in figures.values() for card in node.cards}
+    rows = {
+        each.key: replace(each, use=replace(each.use, index=indexes.get(each.use.uuid)))
+        for each in assigned
+    }
+    rows |= {
+        each.key: each
+        for node in figures.values()
+        for each in node.containers
+        if namespace in (None, each.namespace)
+    }
     return [rows[key] for key in sorted(rows)]
 
 
-def _assigned(shown: Iterable[SeenPod]) -> Iterator[tuple[_Key, ContainerReport]]:
+def _assigned(shown: Iterable[SeenPod]) -> Iterator[SliceUse]:
     for pod in shown:
         if pod.is_over:
             continue
@@ -227,22 +207,24 @@ def _assigned(shown: Iterable[SeenPod]) -> Iterator[tuple[_Key, ContainerReport]
             continue
         for container, cards in assignment.containers.items() if assignment else ():
             for card in cards:
-                key = (pod.metadata.namespace or "", pod.metadata.name, container, card.card)
-                share = card.cores / _PERCENT if card.cores else None
-                row = ContainerReport(
-                    *(*key[:3], pod.spec.node_name or "", card.card, None),
-                    memory_limit=card.memory_mib * _MIB,
-                    share_limit=share,
+                memory, share = card.memory_mib * _MIB, card.cores or None
+                yield SliceUse(
+                    use=SliceCard(uuid=card.card, memory_limit=memory, share=share),
+                    namespace=pod.metadata.namespace or "",
+                    pod=pod.metadata.name,
+                    container=container,
+                    node=pod.spec.node_name or "",
+                    is_known=False,
                 )
-                yield key, row
 
 
 def _namespaces(
-    usages: Iterable[AllocatedNamespace], containers: Iterable[ContainerReport]
+    usages: Iterable[AllocatedNamespace], containers: Iterable[SliceUse]
 ) -> Iterator[NamespaceReport]:
     peaks: dict[str, list[int | None]] = {}
     for each in containers:
-        peaks.setdefault(each.namespace, []).append(each.memory_peak)
+        peak = each.use.memory_peak if each.is_known else None
+        peaks.setdefault(each.namespace, []).append(peak)
     for usage in usages:
         seen = [peak for peak in peaks.get(usage.namespace, []) if peak is not None]
         is_known = len(seen) == len(peaks.get(usage.namespace, []))

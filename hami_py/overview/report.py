@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from hami_py.model import SliceUse
+from hami_py.model.columns import record
+
 
 class CardReport(msgspec.Struct, frozen=True):
     """A card.
@@ -31,11 +34,11 @@ class CardReport(msgspec.Struct, frozen=True):
     model: str
     state: str
     memory: int
-    memory_allocated: int | None
-    memory_used: int | None
-    share_allocated: float | None
-    share_used: float | None
-    containers: int | None
+    memory_allocated: int | None = None
+    memory_used: int | None = None
+    share_allocated: float | None = None
+    share_used: float | None = None
+    containers: int | None = None
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -58,45 +61,6 @@ class NodeReport(msgspec.Struct, frozen=True):
     cards: tuple[CardReport, ...] = ()
     blocked: str | None = None
     silent: str | None = None
-
-
-class ContainerReport(msgspec.Struct, frozen=True):
-    """A container on one of its cards.
-
-    Attributes:
-        namespace: of its pod.
-        pod: its pod's name.
-        container: its name.
-        node: its node.
-        card: the card's UUID.
-        index: the card's index.
-        memory_limit: its memory; ``None``: no limit.
-        share_limit: the part of the card's time that it may use; ``None``: no limit.
-        level: how its limits are enforced; this and all below are ``None`` if its node agent's
-            figures are unknown.
-        memory_used: the memory that its processes hold.
-        memory_peak: the largest value of ``memory_used`` since the container first started.
-        share_used: the part of the card's time that it has used in the last second or two.
-        throttled: for how long its threads have waited to launch.
-        refusals: the number of refused allocations.
-        processes: its processes that use the library.
-    """
-
-    namespace: str
-    pod: str
-    container: str
-    node: str
-    card: str
-    index: int | None
-    memory_limit: int | None
-    share_limit: float | None
-    level: str | None = None
-    memory_used: int | None = None
-    memory_peak: int | None = None
-    share_used: float | None = None
-    throttled: float | None = None
-    refusals: int | None = None
-    processes: int | None = None
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
@@ -163,7 +127,12 @@ class Overview(msgspec.Struct, frozen=True):
     """
 
     nodes: tuple[NodeReport, ...] = ()
-    containers: tuple[ContainerReport, ...] = ()
+    containers: tuple[SliceUse, ...] = ()
     waiting: tuple[WaitingPod, ...] = ()
     namespaces: tuple[NamespaceReport, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """All of it as ``hami inspect -o json`` writes it."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {**fields, "containers": [record(each) for each in self.containers]}

@@ -4,18 +4,10 @@ NVML lists a process by its PID on the host. In a container these numbers name o
 only the memory is known there.
 """
 
-import pwd
 from dataclasses import dataclass
-from pathlib import Path
 
 from hami_py.errors import HamiError
-from hami_py.slices.processes import command_of, has_host_pids
-
-_NOBODY = 65534
-"""The user that the kernel reports for one who does not exist in our user namespace."""
-
-_ALL_USERS = ["0", "0", "4294967295"]
-"""``/proc/self/uid_map`` of the host's user namespace, in which every user exists."""
+from hami_py.slices.processes import command_of, has_host_pids, user_of
 
 
 @dataclass(frozen=True)
@@ -56,26 +48,9 @@ def card_users() -> list[CardUser]:
         CardUser(
             each.card,
             each.pid,
-            _user_of(each.pid) if is_host else None,
+            user_of(each.pid) if is_host else None,
             each.memory,
             command_of(each.pid) if is_host else (),
         )
         for each in sorted(found, key=lambda each: -(each.memory or 0))
     ]
-
-
-def _user_of(pid: int) -> str | None:
-    # The owner of /proc/<pid> is root if the process may not be debugged.
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return None
-    uid = next((int(line.split()[1]) for line in status.splitlines() if line[:4] == "Uid:"), None)
-    if uid is None:
-        return None
-    if uid == _NOBODY and Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
-        return None
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

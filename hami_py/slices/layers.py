@@ -8,9 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from hami_py._native import Account, HamiLimit, LimitRow, LimitsPage, ProcessUse, same_card
+from hami_py._native import (
+    Account,
+    AccountSnapshot,
+    HamiLimit,
+    LimitRow,
+    LimitsPage,
+    same_card,
+)
 from hami_py.config import ACCOUNT, LIMITS
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model import (
@@ -18,18 +24,13 @@ from hami_py.model import (
     CardLimit,
     CardUsage,
     ProcessUsage,
+    SliceCard,
     lowest,
     lowest_priority,
     lowest_share,
+    slice_card,
+    use_of,
 )
-
-
-class Times(NamedTuple):
-    """Engine time, throttled time and debt, in seconds."""
-
-    engine_time: float
-    throttled: float
-    debt: float
 
 
 @dataclass(frozen=True)
@@ -38,42 +39,24 @@ class Layer:
 
     Attributes:
         rows: the limits.
-        used: bytes that a request finds in use, by row. The memory of a dead process does not
-            count while a request waits for it.
-        measured: the part of ``used``, by row, that no process is charged and that the driver was
-            measured to hold for them.
-        processes: the processes in the account.
-        refusals: number of refused requests by row, including those of ended processes.
-        engine_ns: nanoseconds of engine time by row, including those of ended processes.
-        throttled_ns: nanoseconds in which launches had to wait, by row, including those of ended
-            processes.
         page: the rows as the limits page has them.
-        peak: the most of ``used`` since the slice was created, by row.
+        account: what its processes use.
     """
 
     rows: tuple[CardLimit, ...]
-    used: list[int]
-    measured: list[int]
-    processes: list[ProcessUse]
-    refusals: list[int]
-    engine_ns: list[int]
-    throttled_ns: list[int]
     page: tuple[LimitRow, ...]
-    peak: Sequence[int] = ()
+    account: AccountSnapshot
 
     def index(self, uuid: str) -> int | None:
         """The row of a card, if this layer has the card."""
         return next((i for i, row in enumerate(self.rows) if same_card(row.uuid, uuid)), None)
 
-    def driver_memory(self, i: int) -> int:
-        """Bytes of a row that the driver has taken for itself, for all living processes."""
-        living = [process for process in self.processes if process.alive]
-        return self.measured[i] + sum(process.driver_memory[i] for process in living)
-
-    def times(self, i: int) -> Times:
-        """The times of all processes on a row's card."""
-        debt = sum(process.debt_ns[i] for process in self.processes if process.alive)
-        return Times(*map(seconds, (self.engine_ns[i], self.throttled_ns[i], debt)))
+    def cards(self, indices: Mapping[str, int]) -> tuple[SliceCard, ...]:
+        """The limits and the use of its cards; ``indices`` are those of the cards, by UUID."""
+        return tuple(
+            slice_card(self.account, i, row, indices.get(row.uuid))
+            for i, row in enumerate(self.rows)
+        )
 
 
 def read_layer(directory: Path) -> Layer:
@@ -115,10 +98,7 @@ def _read(directory: Path, fix: str) -> Layer:
     except (OSError, DamagedFile) as error:
         why = error.why if isinstance(error, DamagedFile) else error.strerror or str(error)
         raise StateError(f"slice {directory}", why, fix) from error
-    times = (seen.used_ns, seen.throttled_ns)
-    held = (seen.memory_used, seen.measured_memory)
-    peak = seen.memory_peak
-    return Layer(rows, *held, seen.processes, seen.refusals, *times, page_rows, peak)
+    return Layer(rows, page_rows, seen)
 
 
 def combined(
@@ -159,51 +139,28 @@ def card_usage(
         variable: the limit of HAMi's variables in bytes; None = no limit.
     """
     left = [free_on_card, limit.memory]
-    used, refusals, processes, times = 0, 0, [], Times(0.0, 0.0, 0.0)
-    driver_memory = 0
+    use = slice_card(None, 0, limit)
+    processes: tuple[ProcessUsage, ...] = ()
     # Outermost first: after the loop the variables have the values of the innermost layer.
     for layer in layers:
         i = layer.index(limit.uuid)
         if i is None:
             continue
-        used, refusals, times = layer.used[i], layer.refusals[i], layer.times(i)
-        driver_memory = layer.driver_memory(i)
+        use = slice_card(layer.account, i, limit)
         # A variable limits the innermost slice only; the outer ones have other programs too.
         memory = lowest([layer.rows[i].memory, variable if layer is layers[-1] else None])
-        left.append(None if memory is None else max(memory - used, 0))
-        processes = [
-            ProcessUsage(
-                process.pid,
-                process.alive,
-                process.memory[i],
-                process.refusals[i],
-                *times_of(process, i),
-                process.driver_memory[i],
-            )
-            for process in layer.processes
-            if has_used(process, i)
-        ]
-    memory_usage = (limit.uuid, limit.memory, used, lowest(left), refusals, tuple(processes))
-    return CardUsage(*memory_usage, limit.share, limit.mode, limit.priority, *times, driver_memory)
+        left.append(None if memory is None else max(memory - use.memory_used, 0))
+        processes = tuple(_process_usages(layer.account, i, limit.uuid))
+    return CardUsage(**vars(use), memory_free=lowest(left), processes=processes)
+
+
+def _process_usages(account: AccountSnapshot, row: int, uuid: str) -> Iterator[ProcessUsage]:
+    for process in account.processes:
+        if (use := use_of(process, row, uuid)) is not None:
+            yield ProcessUsage(**vars(use), pid=process.pid, alive=process.alive)
 
 
 def limit_of(row: LimitRow) -> CardLimit:
     """The limit in a row of a limits page; a share of 100 is no limit."""
     share = None if row.share == WHOLE else row.share
     return CardLimit(row.uuid, row.memory_limit, share, row.mode, row.priority)
-
-
-def has_used(process: ProcessUse, i: int) -> bool:
-    """Whether a process has memory, refusals, engine time or throttled time on a row's card."""
-    values = (process.memory, process.refusals, process.used_ns, process.throttled_ns)
-    return any(each[i] for each in values)
-
-
-def times_of(process: ProcessUse, i: int) -> Times:
-    """The times of a process on a row's card."""
-    return Times(*map(seconds, (process.used_ns[i], process.throttled_ns[i], process.debt_ns[i])))
-
-
-def seconds(nanoseconds: int) -> float:
-    """Nanoseconds as seconds, the unit of the package's results."""
-    return nanoseconds / 1e9

@@ -7,6 +7,7 @@ than the process.
 """
 
 import os
+import pwd
 import sys
 import time
 from collections.abc import Mapping
@@ -23,6 +24,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 _HOST_PID_NAMESPACE = 0xEFFF_FFFC
 """The inode of the host's PID namespace, which the kernel fixes (``PROC_PID_INIT_INO``)."""
+
+_NOBODY = 65534
+"""The user that the kernel reports for one who does not exist in our user namespace."""
+
+_ALL_USERS = ["0", "0", "4294967295"]
+"""``/proc/self/uid_map`` of the host's user namespace, in which every user exists."""
 
 EXEC_DEADLINE = 1.0
 """Seconds. During ``execve`` a process has no environment for some microseconds."""
@@ -178,6 +185,27 @@ def command_of(pid: int) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(os.fsdecode(word) for word in line.rstrip(b"\0").split(b"\0") if line)
+
+
+def user_of(pid: int) -> str | None:
+    """The name or the number of the user who runs a process; None = unknown."""
+    # The owner of /proc/<pid> is root if the process may not be debugged.
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    uid = next((int(line.split()[1]) for line in status.splitlines() if line[:4] == "Uid:"), None)
+    return None if uid is None else user_name(uid)
+
+
+def user_name(uid: int) -> str | None:
+    """The name of a user, or the number without a name; None = not of our user namespace."""
+    if uid == _NOBODY and Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
+        return None
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def interpreter() -> str | None:

@@ -4,13 +4,13 @@ The runtime directory is the register of slices. It belongs to the user and no o
 it, so its slices are those that the user may see and change, root included.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py import gpu
-from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse
+from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, LIMITS, Settings
 from hami_py.errors import (
     DamagedFile,
@@ -23,26 +23,18 @@ from hami_py.model import (
     Card,
     CardLimit,
     LimitRequest,
-    SliceCard,
     SliceInfo,
     SliceProcess,
-    SliceProcessCard,
     SliceState,
     legible,
     resized,
     too_low,
+    use_of,
 )
 from hami_py.slices import bypass, coordinator, hold
 from hami_py.slices.beside import directories
 from hami_py.slices.hold import Hold
-from hami_py.slices.layers import (
-    Layer,
-    has_used,
-    limit_of,
-    read_from_outside,
-    reclaim_dead,
-    times_of,
-)
+from hami_py.slices.layers import Layer, limit_of, read_from_outside, reclaim_dead
 from hami_py.slices.overbooked import overbooked
 from hami_py.slices.processes import (
     Environments,
@@ -50,6 +42,8 @@ from hami_py.slices.processes import (
     holders_of,
     pid_namespace,
     read_environments,
+    user_name,
+    user_of,
 )
 from hami_py.slices.record import RECORD, Record, read_record
 from hami_py.slices.runtime import locked, runtime_directory, usable
@@ -251,6 +245,7 @@ def _info(entry: _Entry, library: Path) -> SliceInfo | None:
     record = entry.record
     if record is None:
         damage = damage or f"its {RECORD} cannot be read"
+    processes = _processes(layer, entry.inside, library)
     return SliceInfo(
         id=entry.directory.name,
         name=record.name if record else None,
@@ -259,10 +254,11 @@ def _info(entry: _Entry, library: Path) -> SliceInfo | None:
         keep=record.keep if record else False,
         created=record.created if record else None,
         command=record.command if record else (),
-        cards=_cards(layer, record) if layer else (),
-        processes=_processes(layer, entry.inside, library),
+        cards=layer.cards(record.indices if record else {}) if layer else (),
+        processes=processes,
         damage=damage,
         gang=record.gang if record else None,
+        user=_users(processes, entry.directory),
     )
 
 
@@ -276,54 +272,31 @@ def _state(entry: _Entry, damage: str | None) -> SliceState:
     return "ending"
 
 
-def _cards(layer: Layer, record: Record | None) -> tuple[SliceCard, ...]:
-    indices = record.indices if record else {}
-    return tuple(
-        SliceCard(
-            row.uuid,
-            indices.get(row.uuid),
-            row.memory,
-            layer.used[i],
-            layer.refusals[i],
-            row.share,
-            row.mode,
-            row.priority,
-            *layer.times(i),
-            layer.driver_memory(i),
-            layer.peak[i],
-        )
-        for i, row in enumerate(layer.rows)
-    )
-
-
 def _processes(
     layer: Layer | None, inside: frozenset[int], library: Path
 ) -> tuple[SliceProcess, ...]:
     here = pid_namespace()
-    members = [process for process in layer.processes if process.alive] if layer else []
+    members = [process for process in layer.account.processes if process.alive] if layer else []
     known = {process.pid for process in members if process.pid_namespace == here}
     found = [
-        SliceProcess(pid, command_of(pid), (), bypass.reason(pid, library))
+        SliceProcess(pid, command_of(pid), (), bypass.reason(pid, library), user_of(pid))
         for pid in inside - known
     ]
     for process in members:
         # A pid of another namespace names another process here. A process with an entry has the
         # library, which has made the entry.
-        command = command_of(process.pid) if process.pid_namespace == here else ()
-        found.append(SliceProcess(process.pid, command, _process_cards(layer, process)))
+        is_here = process.pid_namespace == here
+        command = command_of(process.pid) if is_here else ()
+        uses = (use_of(process, i, row.uuid) for i, row in enumerate(layer.rows if layer else ()))
+        cards = tuple(use for use in uses if use is not None)
+        user = user_of(process.pid) if is_here else None
+        found.append(SliceProcess(process.pid, command, cards, user=user))
     return tuple(sorted(found, key=lambda process: process.pid))
 
 
-def _process_cards(layer: Layer | None, process: ProcessUse) -> tuple[SliceProcessCard, ...]:
-    rows = layer.rows if layer else ()
-    return tuple(
-        SliceProcessCard(
-            row.uuid,
-            process.memory[i],
-            process.refusals[i],
-            *times_of(process, i),
-            process.driver_memory[i],
-        )
-        for i, row in enumerate(rows)
-        if has_used(process, i)
-    )
+def _users(processes: Iterable[SliceProcess], directory: Path) -> str | None:
+    """The users who run the processes; without any, the owner of the directory."""
+    found = sorted({process.user for process in processes if process.user is not None})
+    with suppress(OSError):
+        return ",".join(found) or user_name(directory.stat().st_uid)
+    return None

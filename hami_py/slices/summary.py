@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from hami_py.errors import StateError
-from hami_py.model import CardSummary, Summary
+from hami_py.model import Summary
 from hami_py.slices.layers import read_from_outside
 from hami_py.slices.record import Record
 
@@ -32,20 +32,6 @@ def summary_of(directory: Path, record: Record) -> Summary:
     Raises:
         StateError: it cannot be read.
     """
-    layer = read_from_outside(directory)
-    cards = (
-        CardSummary(
-            row.uuid,
-            row.memory,
-            layer.peak[i],
-            layer.refusals[i],
-            row.share,
-            layer.times(i).engine_time,
-            layer.times(i).throttled,
-            record.indices.get(row.uuid),
-        )
-        for i, row in enumerate(layer.rows)
-    )
     return Summary(
         id=directory.name,
         name=record.name,
@@ -53,7 +39,7 @@ def summary_of(directory: Path, record: Record) -> Summary:
         created=record.created,
         ended=_text(datetime.now(timezone.utc)),
         seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - record.boot_time,
-        cards=tuple(cards),
+        cards=read_from_outside(directory).cards(record.indices),
     )
 
 

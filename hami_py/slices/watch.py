@@ -91,16 +91,17 @@ def _snapshot(layer: Layer) -> SliceSnapshot:
     uuids = [row.uuid for row in layer.rows]
     return SliceSnapshot(
         {
-            row.uuid: CardSnapshot(
-                layer.used[i], row.memory, layer.refusals[i], row.share, row.mode, row.priority
+            each.uuid: CardSnapshot(
+                *(each.memory_used, each.memory_limit, each.refusals),
+                *(each.share, each.mode, each.priority),
             )
-            for i, row in enumerate(layer.rows)
+            for each in layer.cards({})
         },
         {
             _key(process): ProcessSnapshot(
                 process.alive, {uuid: process.refusals[i] for i, uuid in enumerate(uuids)}
             )
-            for process in layer.processes
+            for process in layer.account.processes
         },
     )
 

@@ -7,13 +7,14 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from hami_py.errors import HamiError
+from hami_py.model import Rates, SliceUse
 from hami_py.monitor import Histories, History, Reading
-from hami_py.overview import CardReport, ContainerReport, NodeReport, Overview
+from hami_py.overview import CardReport, NodeReport, Overview
 from hami_py.view.picture import Shown, picture
 from hami_py.view.session import Refused
 
@@ -24,19 +25,11 @@ _ASKED_S = 10.0
 
 
 @dataclass(frozen=True)
-class SliceReading:
-    """A slice on one of its cards: its figures, and for how long the card has run its kernels."""
-
-    report: ContainerReport
-    engine_s: float
-
-
-@dataclass(frozen=True)
 class MachineReading:
     """The machine's cards, and the slices on them."""
 
     cards: Sequence[CardReport]
-    slices: Sequence[SliceReading]
+    slices: Sequence[SliceUse]
 
 
 class Machine:
@@ -59,7 +52,7 @@ class Machine:
         self._read = read
         self.name = platform.node()
         self._histories = Histories()
-        self._engine: dict[tuple[str, str], tuple[float, float]] = {}
+        self._rates = Rates[tuple[str, str, str, str]]()
         self._asked_at = time.monotonic()
         self._asked, self._stopping = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
@@ -108,44 +101,28 @@ class Machine:
 
     def take(self, reading: MachineReading, now_s: float) -> None:
         """Takes a reading; ``now_s`` is of the monotonic clock."""
-        slices = [self._rated(each, now_s) for each in reading.slices]
-        self._engine = {_key(each.report): (now_s, each.engine_s) for each in reading.slices}
+        engine = ((each.key, now_s, each.use.engine_time) for each in reading.slices)
+        shares = self._rates.take(engine)
+        slices = [
+            replace(each, node=self.name, share_used=shares[each.key]) for each in reading.slices
+        ]
         cards = [_card(card, slices) for card in reading.cards]
         node = NodeReport(self.name, "", "", cards=tuple(cards))
-        placed = [msgspec.structs.replace(each, node=self.name) for each in slices]
         if self._histories.is_due(now_s):
             readings = [
                 Reading(("", "", "", card.uuid), card.memory_used, card.share_used)
                 for card in cards
             ]
             readings += [
-                Reading(
-                    (each.namespace, each.pod, each.container, each.card),
-                    each.memory_used,
-                    each.share_used,
-                )
-                for each in placed
+                Reading(each.key, each.use.memory_used, each.share_used) for each in slices
             ]
             self._histories.take(readings, now_s)
-        overview = Overview((node,), tuple(placed))
+        overview = Overview((node,), tuple(slices))
         self.shown = picture(overview, now_s, title=self.name, is_machine=True)
 
-    def _rated(self, slice_: SliceReading, now_s: float) -> ContainerReport:
-        """The slice with the part of the card's time that it has used since the last reading."""
-        at_s, engine_s = self._engine.get(_key(slice_.report), (now_s, 0.0))
-        if now_s <= at_s:
-            return slice_.report
-        # Not below 0: while a process ends, its time may count in neither place.
-        rate = max(0.0, slice_.engine_s - engine_s) / (now_s - at_s)
-        return msgspec.structs.replace(slice_.report, share_used=rate)
 
-
-def _key(report: ContainerReport) -> tuple[str, str]:
-    return report.pod, report.card
-
-
-def _card(card: CardReport, slices: Sequence[ContainerReport]) -> CardReport:
-    here = [each for each in slices if each.card == card.uuid]
+def _card(card: CardReport, slices: Sequence[SliceUse]) -> CardReport:
+    here = [each for each in slices if each.use.uuid == card.uuid]
     shares = [each.share_used for each in here if each.share_used is not None]
     return msgspec.structs.replace(
         card, containers=len(here), share_used=sum(shares) if shares or not here else None

@@ -1,6 +1,6 @@
 // The table of nodes. A node that is open has a second row with its cards and the containers on them.
 
-import { Bar, Keyed, Line, gib, make, percent, seconds, sum, write } from "./parts.js";
+import { Bar, Keyed, Line, ago, gib, make, percent, seconds, sum, write } from "./parts.js";
 
 const ORDERS = {
   name: (node) => node.name,
@@ -8,6 +8,9 @@ const ORDERS = {
   share: (node) => -(sum(node.cards, "share_used") ?? 0),
   containers: (node) => -node.containers,
 };
+
+/** How the values of a column are written, by its unit. */
+const UNITS = { text: String, bytes: gib, seconds, time: ago, part: percent, number: String };
 
 export class Nodes {
   /** `opened()` is called when a node was opened, to fetch what it shows. */
@@ -43,9 +46,11 @@ export class Nodes {
     return [...this.rows.parts.values()].filter((row) => row.isOpen).map((row) => row.name);
   }
 
-  show(nodes, isMachine) {
+  /** `columns` are those of the table of containers. */
+  show(nodes, isMachine, columns) {
     this.nodes = nodes;
     this.isMachine = isMachine;
+    this.columns = columns;
     this.draw();
     // The only node needs no click.
     if (nodes.length === 1 && !this.wasOpened) {
@@ -157,7 +162,7 @@ class Node {
       const why = this.node.blocked ?? this.node.silent;
       if (why) this.cell.append(make("p", { class: "why", text: why }));
       const list = make("ul", { class: "cards", "aria-label": `Cards of ${this.name}` });
-      this.cards = new Keyed(list, (card) => card.uuid, () => new Card(this.table.isMachine));
+      this.cards = new Keyed(list, (card) => card.uuid, () => new Card(this.table));
       this.cell.append(list);
       this.cards.show(this.node.cards);
       this.table.opened();
@@ -202,7 +207,7 @@ class Group {
 
 /** A card of a node that is open. */
 class Card {
-  constructor(isMachine) {
+  constructor({ isMachine, columns }) {
     this.isMachine = isMachine;
     this.title = make("h3");
     this.about = make("small");
@@ -214,16 +219,14 @@ class Card {
     this.memoryLine = new Line("memory", "Memory");
     this.shareLine = new Line("time", "GPU time");
     this.body = make("tbody");
-    const heads = ["", "Memory", "Peak", "GPU time", "Last hour", "Throttled", "Refused"];
-    heads[0] = isMachine ? "Slice" : "Container";
-    this.table = make("table", {}, make("thead", {}, make("tr")), this.body);
-    this.table.tHead.rows[0].append(
-      ...heads.map((text, i) => make("th", { scope: "col", text, class: i > 4 || i === 2 ? "number" : null })),
+    const heads = columns.map((each) =>
+      make("th", { scope: "col", text: each.text, title: each.help, class: styleOf(each) }),
     );
+    this.table = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), this.body);
     this.rows = new Keyed(
       this.body,
       (each) => `${each.namespace}/${each.pod}/${each.container}`,
-      () => new Container(this, heads),
+      () => new Container(this, columns),
     );
     this.element = make(
       "li",
@@ -277,29 +280,15 @@ class Card {
 
 /** A container on a card. In a narrow window its cells stand below each other, with their heads. */
 class Container {
-  constructor(on, heads) {
+  constructor(on, columns) {
     this.on = on;
-    this.pod = make("span");
-    this.where = make("small");
-    this.memory = new Bar("memory");
-    this.amount = make("span", { class: "amount" });
-    this.share = new Bar("time");
-    this.shares = make("span", { class: "amount" });
-    this.memoryLine = new Line("memory", "Memory");
-    this.shareLine = new Line("time", "GPU time");
-    const number = () => make("td", { class: "number" });
-    [this.peak, this.throttled, this.refused] = [number(), number(), number()];
+    this.cells = columns.map((column) => (DRAWN[column.key] ?? plain)(column));
     this.element = make("tr");
-    this.element.append(
-      make("th", { scope: "row" }, this.pod, this.where),
-      make("td", {}, make("div", { class: "group" }, this.memory.element, this.amount)),
-      this.peak,
-      make("td", {}, make("div", { class: "group" }, this.share.element, this.shares)),
-      make("td", { class: "lines" }, this.memoryLine.element, this.shareLine.element),
-      this.throttled,
-      this.refused,
-    );
-    heads.forEach((head, i) => head && this.element.children[i].setAttribute("data-head", head));
+    this.cells.forEach(({ children }, i) => {
+      const { key, text } = columns[i];
+      const attributes = key === "pod" ? { scope: "row" } : { class: styleOf(columns[i]), "data-head": text };
+      this.element.append(make(key === "pod" ? "th" : "td", attributes, ...children));
+    });
   }
 
   /** The memory that its bar and its line are a part of. */
@@ -309,23 +298,74 @@ class Container {
 
   update(each) {
     this.each = each;
-    write(this.pod, each.pod);
-    write(this.where, [each.namespace, each.container].filter(Boolean).join(" · "));
-    this.where.title = this.where.textContent;
-    this.memory.update(each.memory_used / this.most, 0);
-    const used = gib(each.memory_used);
-    write(this.amount, each.memory_limit === null ? `${used} GiB, no limit` : `${used} / ${gib(each.memory_limit)} GiB`);
-    write(this.peak, gib(each.memory_peak));
-    this.share.update(each.share_used, each.share_limit ?? 0);
-    const share = percent(each.share_used);
-    write(this.shares, each.share_limit === null ? `${share}, no limit` : `${share} / ${percent(each.share_limit)}`);
-    write(this.throttled, seconds(each.throttled));
-    write(this.refused, each.refusals === null ? "–" : String(each.refusals));
-    this.refused.classList.toggle("warning", each.refusals > 0);
+    for (const cell of this.cells) cell.update?.(each, this.most);
   }
 
   history(series) {
-    this.memoryLine.update(series.memory, this.most, (value) => `${gib(value)} GiB`);
-    this.shareLine.update(series.share, 1, percent);
+    for (const cell of this.cells) cell.history?.(series, this.most);
   }
+}
+
+/** A cell with a value as text. */
+function plain({ key, unit }) {
+  const text = make("span");
+  const update = (each) => write(text, each[key] === null || each[key] === "" ? "–" : UNITS[unit](each[key]));
+  return { children: [text], update };
+}
+
+/** A cell with a bar and a text; `read(each, most)` returns the two parts of the bar, and the text. */
+function barred(style, read) {
+  const [bar, amount] = [new Bar(style), make("span", { class: "amount" })];
+  const update = (each, most) => {
+    const [front, behind, text] = read(each, most);
+    bar.update(front, behind);
+    write(amount, text);
+  };
+  return { children: [make("div", { class: "group" }, bar.element, amount)], update };
+}
+
+/** The cells that have more than a value, by the key of their column. */
+const DRAWN = {
+  pod() {
+    const [name, where] = [make("span"), make("small")];
+    const update = (each) => {
+      write(name, each.pod);
+      write(where, [each.namespace, each.container, each.command].filter(Boolean).join(" · "));
+      where.title = where.textContent;
+    };
+    return { children: [name, where], update };
+  },
+  memory_used: () =>
+    barred("memory", ({ memory_used: used, memory_limit: limit }, most) => {
+      const text = limit === null ? `${gib(used)} GiB, no limit` : `${gib(used)} / ${gib(limit)} GiB`;
+      return [used / most, 0, text];
+    }),
+  share_used: () =>
+    barred("time", ({ share_used: used, share_limit: limit }) => {
+      const text = limit === null ? `${percent(used)}, no limit` : `${percent(used)} / ${percent(limit)}`;
+      return [used, limit ?? 0, text];
+    }),
+  history() {
+    const [memory, share] = [new Line("memory", "Memory"), new Line("time", "GPU time")];
+    const history = (series, most) => {
+      memory.update(series.memory, most, (value) => `${gib(value)} GiB`);
+      share.update(series.share, 1, percent);
+    };
+    return { children: [memory.element, share.element], history };
+  },
+  refusals(column) {
+    const cell = plain(column);
+    const update = (each) => {
+      cell.update(each);
+      cell.children[0].classList.toggle("warning", each.refusals > 0);
+    };
+    return { ...cell, update };
+  },
+};
+
+/** The style of a column: numbers are aligned to the right, and drawn cells are wide. */
+function styleOf({ key, unit }) {
+  if (key === "history") return "lines";
+  if (key === "memory_used" || key === "share_used") return "bar-and-text";
+  return unit === "text" ? null : "number";
 }

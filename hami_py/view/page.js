@@ -138,7 +138,7 @@ function show(picture) {
   const all = picture.nodes.map((node, i) => ({ ...node, containers: picture.containers[i] }));
   totals.show(totalsOf(picture, all));
   notes.show(picture.notes);
-  nodes.show(all, picture.is_machine);
+  nodes.show(all, picture.is_machine, picture.columns);
   waiting(picture.waiting);
   namespaces(picture.namespaces);
   events(picture.events);
@@ -247,7 +247,7 @@ function signIn(error) {
   generation++;
   tag = null;
   histories = new Map();
-  nodes.show([], false);
+  nodes.show([], false, []);
   const tried = sessionStorage.getItem(TOKEN);
   $("view").hidden = true;
   $("sign-in").hidden = false;

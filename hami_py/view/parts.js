@@ -48,6 +48,12 @@ export function seconds(value) {
   return value < 7200 ? `${Math.round(value / 60)} min` : `${Math.round(value / 3600)} h`;
 }
 
+/** How long ago a time in seconds since 1970 is, by the clock of the browser. */
+export function ago(instant) {
+  const age = Date.now() / 1000 - instant;
+  return age < 2 ? "now" : `${seconds(age)} ago`;
+}
+
 /** Such as `1 node` and `2 nodes`. */
 export function counted(number, what) {
   return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;

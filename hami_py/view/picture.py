@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
+from hami_py.model import SliceUse
+from hami_py.model.columns import Unit, Value, View, columns, record
 from hami_py.monitor import History
 from hami_py.overview import (
     CardReport,
-    ContainerReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -47,6 +48,22 @@ class EventPicture(msgspec.Struct, frozen=True):
     count: int = 1
 
 
+class Head(msgspec.Struct, frozen=True):
+    """A column of the table of containers.
+
+    Attributes:
+        key: the field of a container.
+        text: its heading.
+        unit: how its value is written.
+        help: what it means.
+    """
+
+    key: str
+    text: str
+    unit: Unit
+    help: str
+
+
 class Picture(msgspec.Struct, frozen=True):
     """All but the containers, which the page asks for when a node is opened.
 
@@ -60,6 +77,7 @@ class Picture(msgspec.Struct, frozen=True):
         namespaces: what namespaces have, and their quotas.
         events: the latest first.
         notes: what is missing, and why.
+        columns: those of the table of containers.
     """
 
     title: str
@@ -71,6 +89,7 @@ class Picture(msgspec.Struct, frozen=True):
     namespaces: tuple[NamespaceReport, ...] = ()
     events: tuple[EventPicture, ...] = ()
     notes: tuple[str, ...] = ()
+    columns: tuple[Head, ...] = ()
 
 
 class NodePicture(msgspec.Struct, frozen=True):
@@ -78,12 +97,13 @@ class NodePicture(msgspec.Struct, frozen=True):
 
     Attributes:
         name: its name.
-        containers: those on its cards, by card, namespace, pod and name.
+        containers: those on its cards, by card, namespace, pod and name, with a field for each
+            column of the table.
         history: its last hour; ``None``: unknown.
     """
 
     name: str
-    containers: tuple[ContainerReport, ...] = ()
+    containers: tuple[dict[str, Value], ...] = ()
     history: History | None = None
 
 
@@ -101,7 +121,7 @@ class Shown:
     body: bytes
     tag: str
     at_s: float
-    containers: dict[str, list[ContainerReport]]
+    containers: dict[str, list[SliceUse]]
 
 
 def picture(
@@ -125,7 +145,7 @@ def picture(
         events: the latest first.
         notes: more of them.
     """
-    by_node: dict[str, list[ContainerReport]] = {node.name: [] for node in overview.nodes}
+    by_node: dict[str, list[SliceUse]] = {node.name: [] for node in overview.nodes}
     for each in overview.containers:
         by_node.setdefault(each.node, []).append(each)
     known = {node.name: node for node in overview.nodes}
@@ -139,36 +159,36 @@ def picture(
         user,
         tuple(nodes),
         # One on two cards is listed twice.
-        tuple(
-            len({(each.namespace, each.pod, each.container) for each in by_node[node.name]})
-            for node in nodes
-        ),
+        tuple(len({each.key[:3] for each in by_node[node.name]}) for node in nodes),
         overview.waiting,
         overview.namespaces,
         tuple(events),
         (*overview.notes, *notes),
+        tuple(_heads("machine" if is_machine else "page")),
     )
     body = msgspec.json.encode(shown)
     tag = hashlib.sha256(body).hexdigest()[:32]
     return Shown(gzip.compress(body, _COMPRESSION, mtime=0), f'"{tag}"', at_s, by_node)
 
 
+def _heads(view: View) -> Iterator[Head]:
+    for column in columns(view):
+        yield Head(column.key, column.heads[view], column.unit, column.help)
+
+
 def node_picture(shown: Shown, name: str, history: History | None) -> bytes:
     """The JSON of a node that is open."""
     found = sorted(
         shown.containers.get(name, ()),
-        key=lambda each: (each.index is None, each.index or 0, each.card),
+        key=lambda each: (each.use.index is None, each.use.index or 0, each.use.uuid),
     )
-    return msgspec.json.encode(NodePicture(name, tuple(found), history))
+    return msgspec.json.encode(NodePicture(name, tuple(map(record, found)), history))
 
 
-def _unknown(
-    name: str, containers: Iterable[ContainerReport], *, can_see_nodes: bool
-) -> NodeReport:
+def _unknown(name: str, containers: Iterable[SliceUse], *, can_see_nodes: bool) -> NodeReport:
     """A node that may not be read, or has no cards: only cards with containers are known."""
     cards = {
-        each.card: CardReport(each.card, each.index, "", "", 0, None, None, None, None, None)
-        for each in containers
+        each.use.uuid: CardReport(each.use.uuid, each.use.index, "", "", 0) for each in containers
     }
     return NodeReport(
         *(name, "", ""),

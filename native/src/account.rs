@@ -6,6 +6,7 @@ use hami_coordinator::Meter;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The memory and time that one process of a slice uses. Entry i of a list is for the card of row
 /// i.
@@ -31,11 +32,21 @@ pub struct ProcessUse {
     throttled_ns: Vec<u64>,
     /// The engine time that it has used beyond its share and not yet paid back, in nanoseconds.
     debt_ns: Vec<u64>,
+    /// When it last worked on the card, in seconds since 1970; `None` = never, or not measured.
+    last_used: Vec<Option<f64>>,
+}
+
+/// The instant of the files' clock in seconds since 1970. An untrue one is not in the future.
+fn unix_time(instant_ns: u64) -> Option<f64> {
+    let age = Duration::from_nanos(hami_limits::clock::monotonic_ns().saturating_sub(instant_ns));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    (instant_ns > 0).then(|| now.saturating_sub(age).as_secs_f64())
 }
 
 impl From<hami_account::ProcessUse> for ProcessUse {
     fn from(process: hami_account::ProcessUse) -> Self {
         Self {
+            last_used: process.compute.map(|card| unix_time(card.active_at)).to_vec(),
             pid: process.identity.pid,
             start_time: process.identity.start_time,
             pid_namespace: process.identity.pid_namespace,

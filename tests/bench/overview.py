@@ -22,7 +22,9 @@ from bench.scheduler_programs import kubeconfig_of
 from bench.scheduler_state import Size, cards, fill, limits, node_name
 from cluster import objects, waiting
 from cluster.servers import accepts, free_ports
-from hami_py.monitor import CardFigures, ContainerFigures, NodeFigures, encode
+from hami_py.model import SliceUse
+from hami_py.monitor import CardFigures, NodeFigures, encode
+from support.slice_uses import container
 
 COMMAND = "make bench"
 RUNS = 9
@@ -82,15 +84,18 @@ def _pages() -> Pages:
     pages[REVIEWS] = [b'{"status":{"userInfo":{"username":"admin"}}}']
     pages["/api/v1/events"] = pages_of([])
     pages[AGENTS] = pages_of(map(_agent, range(SIZE.nodes)))
-    on_node: dict[str, list[ContainerFigures]] = {}
+    on_node: dict[str, list[SliceUse]] = {}
     for at, assignment in enumerate(state.assignments):
         for given in assignment.containers["main"]:
             size = given.memory_mib * MIB
-            figures = ContainerFigures(
-                *("default", f"job-{at}", "main", given.card, size, given.cores / 100, "preload"),
+            figures = container(
+                *("default", f"job-{at}", "main", given.card),
+                limit=size,
+                share=given.cores,
                 share_used=given.cores / 100,
-                used=size // 2,
-                peak=size,
+                memory_used=size // 2,
+                memory_peak=size,
+                node=assignment.node,
             )
             on_node.setdefault(assignment.node, []).append(figures)
     for at in range(SIZE.nodes):

@@ -10,6 +10,7 @@ cluster of this size with an hour behind it would be a day's work.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import multiprocessing
 import os
@@ -34,11 +35,10 @@ from bench.scheduler_programs import kubeconfig_of
 from bench.scheduler_state import cards, limits
 from cluster import extended, objects, waiting
 from cluster.servers import accepts, free_ports
-from hami_py.model import pods
+from hami_py.model import SliceUse, pods
 from hami_py.model.pods import wire
 from hami_py.monitor import (
     CardFigures,
-    ContainerFigures,
     Histories,
     NodeFigures,
     Reading,
@@ -47,6 +47,7 @@ from hami_py.monitor import (
 )
 from support import artifacts
 from support.artifacts import ROOT
+from support.slice_uses import container
 from support.stub import StubServer
 from unit.view.browser import Browser, browser
 
@@ -202,15 +203,18 @@ def _pod(number: int, at: int, card: wire.Card) -> dict[str, Any]:
     return {**made, "status": {"phase": "Running"}}
 
 
-def _container(number: int, card: wire.Card) -> ContainerFigures:
+def _container(number: int, card: wire.Card) -> SliceUse:
     mib, cores = _shape(number)
     size, part = mib * MIB, 0.45 + 0.5 * abs(math.sin(number))
-    return ContainerFigures(
-        *(_namespace(number), _name(number), "main", card.uuid, size, cores / 100, "preload"),
+    return container(
+        *(_namespace(number), _name(number), "main", card.uuid),
+        limit=size,
+        share=cores,
+        index=card.index,
         share_used=cores / 100 * (0.5 + 0.5 * abs(math.cos(number))),
-        used=int(size * part),
-        peak=int(size * min(1.0, part * 1.15)),
-        throttled_s=number % 7 * 41.0,
+        memory_used=int(size * part),
+        memory_peak=int(size * min(1.0, part * 1.15)),
+        throttled=number % 7 * 41.0,
         refusals=3 if number % 29 == 5 else 0,
         processes=1,
     )
@@ -221,16 +225,18 @@ def _quota() -> dict[str, Any]:
     return {"metadata": {"name": "gpus", "namespace": "vision"}, "spec": {"hard": hard}}
 
 
-def _figures(at: int, containers: list[ContainerFigures], each: int) -> NodeFigures:
+def _figures(at: int, containers: list[SliceUse], each: int) -> NodeFigures:
     seen = []
     for card in cards(at)[:each]:
-        used = sum(one.used for one in containers if one.card == card.uuid) + 571 * MIB
+        on = (one.use for one in containers if one.use.uuid == card.uuid)
+        used = sum(use.memory_used for use in on) + 571 * MIB
         size = card.memory_mib * MIB
         seen.append(
             CardFigures(card.uuid, card.index or 0, card.model, size, used, 0, 0.0, 0, True)
         )
     name = f"gpu-{at + 1:02}"
-    return NodeFigures(name, tuple(seen), tuple(containers), registered=True, level="preload")
+    here = tuple(dataclasses.replace(one, node=name) for one in containers)
+    return NodeFigures(name, tuple(seen), here, registered=True, level="preload")
 
 
 def _history(figures: NodeFigures) -> bytes:

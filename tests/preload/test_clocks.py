@@ -4,8 +4,11 @@ The processes of a slice, and those of its neighbours, compare times. The ledger
 """
 
 import contextlib
+import json
 import os
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -94,3 +97,28 @@ def test_processes_of_a_slice_divide_its_share(stub_server, program, tmp_path, s
                 console.tell("launch cuLaunchKernel k s0")
         until(lambda: sum(busy()) >= 2, lambda: f"the programs had {busy()} s")
         assert min(busy()) >= 0.5, busy()
+
+
+@pytest.mark.parametrize("shifted", NAMESPACES, indirect=True)
+def test_a_slice_was_last_used_when_its_program_last_worked(
+    stub_server, program, tmp_path, shifted
+):
+    gpu = stub_server("a100")
+    env = {**gpu.env, "PYTHONPATH": str(ROOT), "HAMI_RUNTIME_DIR": str(tmp_path)}
+    hami = [sys.executable, "-m", "hami_py"]
+
+    def card():
+        listed = subprocess.run([*hami, "ps", "--json"], env=env, capture_output=True, check=True)
+        (slice_,) = json.loads(listed.stdout)
+        return slice_["cards"][0]
+
+    prefix, other = shifted(env)
+    with contextlib.ExitStack() as programs:
+        programs.callback(coordinator.end, tmp_path / "hami")
+        words = [*prefix, *hami, "run", "--gpucores", "60", "--"]
+        console = programs.enter_context(Console(program("console"), other, prefix=words))
+        began = time.time()
+        console.do(*BEGIN, "kernel k m k_5000us", "launch cuLaunchKernel k s0", "sync s0")
+        until(lambda: card()["last_used"] is not None, "no time is shown")
+        # The two clocks are not read at the same moment.
+        assert began - 1 <= card()["last_used"] <= time.time() + 1

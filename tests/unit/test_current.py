@@ -19,7 +19,7 @@ from hami_py import (
     Usage,
     config,
 )
-from hami_py._native import Account, LimitRow, LimitsPage, ProcessUse, same_card
+from hami_py._native import Account, AccountSnapshot, LimitRow, LimitsPage, ProcessUse, same_card
 from hami_py.config import Settings
 from hami_py.slices import beside, current
 from hami_py.slices.layers import Layer
@@ -119,44 +119,49 @@ def test_hamis_variables_can_only_lower_a_slice(inside: Inside) -> None:
     assert [card.memory_free for card in current.usage(settings).cards] == [2 * GIB, 8 * GIB]
 
 
+def account(*processes: ProcessUse, **figures: int) -> AccountSnapshot:
+    """The account of a slice on one card; what is not told is 0."""
+    names = ("memory_used", "measured_memory", "memory_peak", "refusals", "used_ns", "throttled_ns")
+    rows = {name: [figures.get(name, 0)] for name in names}
+    return cast(AccountSnapshot, SimpleNamespace(processes=list(processes), **rows))
+
+
+def used_by(pid: int, *, alive: bool = True, **use: Any) -> ProcessUsage:
+    return ProcessUsage(uuid=FIRST, pid=pid, alive=alive, **use)
+
+
 def test_free_memory_is_the_least_over_all_layers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes: one beside us in the outer slice, one with us in the inner."""
 
     def process(pid: int, memory: int, refusals: int) -> ProcessUse:
-        times = {"used_ns": [0], "throttled_ns": [0], "debt_ns": [0]}
+        times = {"used_ns": [0], "throttled_ns": [0], "debt_ns": [0], "last_used": [None]}
         said = {"pid": pid, "alive": True, "memory": [memory], "refusals": [refusals]}
         said["driver_memory"] = [memory // 4]
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     held, page = (CardLimit(FIRST, 5 * GIB),), (LimitRow(FIRST),)
-    outer = Layer(held, [3 * GIB], [0], [process(7, 2 * GIB, 0)], [0], [0], [0], page)
-    inner = Layer(
-        (CardLimit(FIRST, 4 * GIB),),
-        [1 * GIB],
-        [0],
-        [process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0)],
-        [5],
-        [0],
-        [0],
-        page,
-    )
+    outer = Layer(held, page, account(process(7, 2 * GIB, 0), memory_used=3 * GIB))
+    members = (process(8, 1 * GIB, 0), process(9, 0, 5), process(10, 0, 0))
+    used = account(*members, memory_used=1 * GIB, refusals=5, memory_peak=2 * GIB)
+    inner = Layer((CardLimit(FIRST, 4 * GIB),), page, used)
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     monkeypatch.setattr(current, "directories", lambda _settings: list(levels))
     variables = {"CUDA_DEVICE_MEMORY_LIMIT": "2g"}
     (card,) = current.usage(config.read({**settings.environment, **variables})).cards
     assert card == CardUsage(
-        FIRST,
+        uuid=FIRST,
         memory_limit=2 * GIB,
         memory_used=1 * GIB,
+        memory_peak=2 * GIB,
         # HAMi's variable binds the inner one alone: 5 - 3 in the outer, 2 - 1 in the inner.
         memory_free=1 * GIB,
         refusals=5,
         processes=(
-            ProcessUsage(8, True, 1 * GIB, 0, driver_memory=GIB // 4),
-            ProcessUsage(9, True, 0, 5),
+            used_by(8, memory_used=1 * GIB, driver_memory=GIB // 4),
+            used_by(9, refusals=5),
         ),
         driver_memory=GIB // 4,
     )
@@ -345,17 +350,19 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     def process(pid: int, alive: bool, used: int, throttled: int, debt: int) -> ProcessUse:
         said = {"pid": pid, "alive": alive, "memory": [0], "refusals": [0], "driver_memory": [0]}
         times = {"used_ns": [used], "throttled_ns": [throttled], "debt_ns": [debt]}
+        said["last_used"] = [1e9 + pid]
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
     limit = (CardLimit(FIRST, None, 30),)
     page = (LimitRow(FIRST),)
-    outer = Layer(limit, [0], [0], [], [0], [10**12], [10**12], page)
+    outer = Layer(limit, page, account(used_ns=10**12, throttled_ns=10**12))
     members = [
         process(8, True, 1_500_000_000, 0, 250_000_000),
         process(9, False, 0, 2_000_000_000, 10**9),
         process(10, True, 0, 0, 0),
     ]
-    inner = Layer(limit, [0], [0], members, [0], [4_000_000_000], [2_500_000_000], page)
+    sums = account(*members, used_ns=4_000_000_000, throttled_ns=2_500_000_000)
+    inner = Layer(limit, page, sums)
     levels = {Path("/outer"): outer, Path("/inner"): inner}
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     monkeypatch.setattr(current, "directories", lambda _settings: list(levels))
@@ -365,9 +372,11 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     # A dead process pays no debt.
     assert card.debt == 0.25
     assert card.processes == (
-        ProcessUsage(8, True, 0, 0, 1.5, 0.0, 0.25),
-        ProcessUsage(9, False, 0, 0, 0.0, 2.0, 1.0),
+        used_by(8, engine_time=1.5, debt=0.25, last_used=1e9 + 8),
+        used_by(9, alive=False, throttled=2.0, debt=1.0, last_used=1e9 + 9),
     )
+    # Of the living alone: 9 has ended.
+    assert card.last_used == 1e9 + 10
 
 
 def test_hamis_zero_is_no_limit(settings: Settings) -> None:

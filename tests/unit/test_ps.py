@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import pwd
 import re
 import signal
 import subprocess
@@ -16,11 +17,12 @@ from typing import Any
 import pytest
 
 import hami_py
-from hami_py import SliceCard, SliceInfo, SliceProcess, SliceProcessCard
+from hami_py import SliceCard, SliceInfo, SliceProcess, Use
 from hami_py.cli.live import drawn
-from hami_py.cli.output import approximate, duration, legible_command
-from hami_py.cli.ps_table import UsageRate, lines
+from hami_py.cli.output import ago, approximate, duration, legible_command
+from hami_py.cli.ps_table import Key, lines, rated
 from hami_py.config import Settings
+from hami_py.model import Rates
 from hami_py.slices import list_slices
 from support.programs import Programs
 from support.running import Started, run
@@ -32,7 +34,7 @@ from unit.machine import DEADLINE, HOLD, Hami, environment, listed, refused
 Slices = Callable[[], list[Path]]
 
 HEADS = ["NAME", "ID", "CARD", "USED", "DRIVER", "LIMIT", "SHARE", "GPU", "TIME"]
-HEADS += ["PROCESSES", "STATE", "COMMAND"]
+HEADS += ["LAST", "USED", "PROCESSES", "STATE", "USER", "COMMAND"]
 
 
 # Listing.
@@ -64,13 +66,14 @@ def test_a_running_slice(hami: Hami, running: Callable[..., Started]) -> None:
         head, first_card, second_card = hami("ps").stdout.splitlines()
         assert head.split() == HEADS
         id_ = slice_["id"][:12]
-        assert first_card == (
-            f"train  {id_}  0     0B    -       -      -      -         1          running"
-            "  sh -c 'echo up; read _'"
+        user = pwd.getpwuid(os.getuid()).pw_name
+        assert slice_["user"] == process["user"] == user
+        assert re.sub(" +", " ", first_card) == (
+            f"train {id_} 0 0B - - - - - 1 running {user} sh -c 'echo up; read _'"
         )
-        assert second_card.split() == ["1", "0B", "-", "4GiB", "-", "-"]
+        assert second_card.split() == ["1", "0B", "-", "4GiB", "-", "-", "-"]
         told = hami("ps", "-p").stdout.splitlines()[-1]
-        assert told == f"  {process['pid']}  no GPU memory  sh -c 'echo up; read _'"
+        assert told == f"  {process['pid']}  {user}  no GPU memory  sh -c 'echo up; read _'"
         first.finish()
     assert listed(hami) == []
 
@@ -87,7 +90,7 @@ def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
         assert [card["memory_used"] for card in slice_["cards"]] == [stub.held(0), stub.held(1)]
         assert stub.held(1) == 100 * MIB
         ((pid, cards),) = [(p["pid"], p["cards"]) for p in slice_["processes"]]
-        times = {"engine_time": 0, "throttled": 0, "debt": 0, "driver_memory": 0}
+        times = {"engine_time": 0, "throttled": 0, "debt": 0, "last_used": None}
         held = {
             "uuid": stub.uuids()[1],
             "memory_used": 100 * MIB,
@@ -96,8 +99,8 @@ def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
         }
         assert cards == [{**held, **times}]
         text = run([*command, "ps", "--processes"], variables).out
-        assert re.search(rf"^  {pid}  card 1: 100MiB  \S*hold 100 1$", text, re.MULTILINE)
-        assert re.search(r"^ +1 +100MiB +- +1GiB +- +-$", text, re.MULTILINE)
+        assert re.search(rf"^  {pid}  \S+  card 1: 100MiB  \S*hold 100 1$", text, re.MULTILINE)
+        assert re.search(r"^ +1 +100MiB +- +1GiB +- +- +-$", text, re.MULTILINE)
 
 
 def config_of(stub: StubServer) -> dict[str, str]:
@@ -112,9 +115,11 @@ def test_refusals_are_listed(stub: StubServer, start: Callable[..., Any]) -> Non
         probe.stdin.flush()
         assert probe.stdout.readline() == "2\n"
         (slice_,) = hami_py.list_slices()
-        assert slice_.cards == (hami_py.SliceCard(stub.uuids()[0], 0, 100 * MIB, 0, 1),)
+        assert slice_.cards == (
+            hami_py.SliceCard(uuid=stub.uuids()[0], index=0, memory_limit=100 * MIB, refusals=1),
+        )
         (process,) = slice_.processes
-        assert process.cards == (hami_py.SliceProcessCard(stub.uuids()[0], 0, 1),)
+        assert process.cards == (hami_py.Use(uuid=stub.uuids()[0], refusals=1),)
         assert process.pid == probe.pid
 
 
@@ -185,7 +190,12 @@ def test_memory_is_shown_in_comparable_units(memory: int, text: str) -> None:
 
 
 def share_of(uuid: str, **told: Any) -> SliceCard:
-    return SliceCard(uuid, 0, 4 << 30, 0, 0, **told)
+    return SliceCard(uuid=uuid, index=0, memory_limit=4 << 30, **told)
+
+
+def key(uuid: str) -> Key:
+    """Of the slice on a card."""
+    return "", "train", "", uuid
 
 
 def slice_with(*cards: SliceCard, processes: tuple[SliceProcess, ...] = ()) -> SliceInfo:
@@ -215,21 +225,28 @@ def test_a_share_is_shown_with_mode_and_priority(told: dict[str, Any], shown: st
 
 def test_engine_time_is_shown_by_card_and_process() -> None:
     held = (
-        SliceProcessCard("GPU-1", 100 * MIB, 2, 61.0, 0.25, 0.1),
-        SliceProcessCard("GPU-2", 0, 0, 0.05),
+        Use(
+            uuid="GPU-1",
+            memory_used=100 * MIB,
+            refusals=2,
+            engine_time=61.0,
+            throttled=0.25,
+            debt=0.1,
+        ),
+        Use(uuid="GPU-2", engine_time=0.05),
     )
     told = slice_with(
         share_of("GPU-1", share=30, engine_time=61.0),
         share_of("GPU-2", engine_time=0.0),
-        processes=(SliceProcess(7, ("x",), held),),
+        processes=(SliceProcess(7, ("x",), held, user="ada"),),
     )
     # Of a card that was never used no percent says more.
-    busy = {(told.id, "GPU-1"): 29.6, (told.id, "GPU-2"): 0.0}
-    head, first, second, process = lines([told], processes=True, busy=busy)
-    column = slice(head.text.index("GPU TIME"), head.text.index("PROCESSES"))
+    shares = {key("GPU-1"): 0.296, key("GPU-2"): 0.0}
+    head, first, second, process = lines([told], processes=True, shares=shares)
+    column = slice(head.text.index("GPU TIME"), head.text.index("LAST USED"))
     assert [line.text[column].strip() for line in (first, second)] == ["1m01s (30%)", "-"]
     assert process.text == (
-        "  7  card 0: 100MiB (2 refused, engine time 1m01s, throttled 0.2s, debt 0.1s),"
+        "  7  ada  card 0: 100MiB (2 refused, engine time 1m01s, throttled 0.2s, debt 0.1s),"
         " card 0: 0B (engine time <0.1s)  x"
     )
 
@@ -241,9 +258,9 @@ def test_an_unmeasured_card_is_not_shown_as_idle() -> None:
         share_of("GPU-1", engine_time=1.8, share=30),
         share_of("GPU-2", engine_time=1.8),
     )
-    busy = {(told.id, "GPU-0"): 0.0, (told.id, "GPU-1"): 0.0, (told.id, "GPU-2"): 20.0}
-    head, *cards = lines([told], processes=False, busy=busy)
-    column = slice(head.text.index("GPU TIME"), head.text.index("PROCESSES"))
+    shares = {key("GPU-0"): 0.0, key("GPU-1"): 0.0, key("GPU-2"): 0.2}
+    head, *cards = lines([told], processes=False, shares=shares)
+    column = slice(head.text.index("GPU TIME"), head.text.index("LAST USED"))
     assert [line.text[column].strip() for line in cards] == ["1.8s", "1.8s (0%)", "1.8s (20%)"]
 
 
@@ -265,20 +282,41 @@ def test_durations_are_shown_in_comparable_units(seconds: float, text: str) -> N
     assert duration(seconds) == text
 
 
-def test_the_usage_rate_is_measured_between_two_reads() -> None:
-    rate = UsageRate()
+def test_the_used_share_is_measured_between_two_readings() -> None:
+    rates = Rates[Key]()
 
-    def look(now: float, **times: float) -> dict[str, float]:
-        cards = (share_of(uuid, engine_time=time) for uuid, time in times.items())
-        return {uuid: p for (_id, uuid), p in rate.since_last([slice_with(*cards)], now).items()}
+    def look(now: float, **times: float) -> dict[str, float | None]:
+        cards = [share_of(uuid, engine_time=time) for uuid, time in times.items()]
+        shares = rated(rates, [slice_with(*cards)] if cards else [], now)
+        return {uuid: share for (*_, uuid), share in shares.items()}
 
-    assert look(100.0, a=7.0) == {}
-    assert look(102.0, a=7.5, b=3.0) == {"a": 25.0}
+    assert look(100.0, a=7.0) == {"a": None}
+    assert look(102.0, a=7.5, b=3.0) == {"a": 0.25, "b": None}
     # A process's time may for one look be counted in neither place.
     assert look(103.0, a=7.0, b=3.0) == {"a": 0.0, "b": 0.0}
-    assert look(103.0, a=7.0) == {}
-    assert rate.since_last([], 104.0) == {}
-    assert look(105.0, a=9.0) == {}
+    assert look(103.0, a=7.0) == {"a": 0.0}, "no time has passed"
+    # The clocks of card and machine are read one after the other.
+    assert look(104.0, a=8.1) == {"a": 1.0}
+    assert look(104.5) == {}
+    assert look(105.0, a=9.0) == {"a": None}
+
+
+def test_a_reading_that_comes_early_is_not_compared() -> None:
+    rates = Rates[str](1.0)
+    assert rates.take([("a", 1.0, 0.0)]) == {"a": None}
+    assert rates.take([("a", 1.5, 0.4)]) == {"a": None}
+    assert rates.take([("a", 3.0, 1.0)]) == {"a": 0.5}
+    assert rates.take([("a", 3.9, 1.9)]) == {"a": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.5, "now"), (12.3, "12s"), (125, "2m05s"), (3700, "1h01m")]
+)
+def test_a_time_is_shown_by_its_age(seconds: float, text: str) -> None:
+    assert ago(time.time() - seconds) == text
+    head, line = lines([slice_with(share_of("a", last_used=time.time() - seconds))], False)
+    column = slice(head.text.index("LAST USED"), head.text.index("PROCESSES"))
+    assert line.text[column].strip() == text
 
 
 def test_shares_are_listed_for_programs(hami: Hami) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable
@@ -164,11 +165,13 @@ def test_usage_is_per_card_and_process_and_the_ledger_agrees(
         assert [card.memory_used for card in cards] == [stub.held(0), stub.held(1)]
         assert [card.memory_limit for card in cards] == [GIB, 2 * GIB]
         assert [card.memory_free for card in cards] == [924 * MIB, 2048 * MIB - 300 * MIB]
+        card = {"uuid": stub.uuids()[0], "alive": True}
         assert set(cards[0].processes) == {
-            hami.ProcessUsage(first.pid, True, 100 * MIB, 0),
-            hami.ProcessUsage(refused.pid, True, 0, 1),
+            hami.ProcessUsage(**card, pid=first.pid, memory_used=100 * MIB),
+            hami.ProcessUsage(**card, pid=refused.pid, refusals=1),
         }
-        assert cards[1].processes == (hami.ProcessUsage(second.pid, True, 300 * MIB, 0),)
+        (process,) = cards[1].processes
+        assert (process.pid, process.memory_used) == (second.pid, 300 * MIB)
 
 
 def test_its_processes_are_listed_also_those_without_gpu_use(
@@ -187,8 +190,9 @@ def test_its_processes_are_listed_also_those_without_gpu_use(
             assert idle.stdout.readline() == b"up\n"
             found = {process.pid: process for process in s.processes()}
         assert set(found) == {holder.pid, idle.pid}
-        assert found[idle.pid] == hami.SliceProcess(idle.pid, command, ())
-        held = hami.SliceProcessCard(stub.uuids()[0], 100 * MIB, 0)
+        user = pwd.getpwuid(os.getuid()).pw_name
+        assert found[idle.pid] == hami.SliceProcess(idle.pid, command, (), user=user)
+        held = hami.Use(uuid=stub.uuids()[0], memory_used=100 * MIB)
         assert found[holder.pid].cards == (held,)
 
 

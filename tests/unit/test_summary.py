@@ -12,16 +12,25 @@ import pytest
 import hami_py
 from hami_py.cli.summary import line
 from hami_py.errors import StateError
-from hami_py.model import CardSummary, Summary
+from hami_py.model import SliceCard, Summary
 from hami_py.slices import ended, summary
 from support.slices import GIB, MIB
 from support.stub import StubServer
 from unit.machine import Hami, refused
 
-CARD = CardSummary("GPU-11111111", 4 * GIB, 3 * GIB, 2, 30, 28.1, 12.0, 3)
+CARD = SliceCard(
+    uuid="GPU-11111111",
+    index=3,
+    memory_limit=4 * GIB,
+    memory_peak=3 * GIB,
+    refusals=2,
+    share=30,
+    engine_time=28.1,
+    throttled=12.0,
+)
 
 
-def summary_with(*cards: CardSummary) -> Summary:
+def summary_with(*cards: SliceCard) -> Summary:
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Summary("5eed" * 8, "train", ("python",), now, now, 100.0, cards)
 
@@ -33,12 +42,12 @@ def ended_ids(hami: Hami) -> list[str]:
 
 
 def test_a_line_says_what_was_used_of_each_card() -> None:
-    both = summary_with(CARD, CardSummary("GPU-22222222", None, MIB, 0, None, 0.0, 0.0))
+    both = summary_with(CARD, SliceCard(uuid="GPU-22222222", memory_peak=MIB))
     assert line(both) == (
         "card 3: peak 3GiB of 4GiB, 2 refused, throttled 12.0s, used 28.1% of 30% of the time;"
         " card GPU-22222222: peak 1MiB, 0 refused"
     )
-    unused = CardSummary("GPU-3", 4 * GIB, 0, 0, 30, 0.0, 0.0)
+    unused = SliceCard(uuid="GPU-3", memory_limit=4 * GIB, share=30)
     assert line(summary_with(unused)) == "no GPU memory or time was used"
 
 

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,26 +20,30 @@ from hami_py.cli.top_state import (
     CardState,
     ProcessRow,
     Reading,
-    Row,
     Screen,
     TopState,
     rows_of,
     rows_of_own,
 )
 from hami_py.cli.top_view import Drawing, picture
-from hami_py.model import Card, CardUsage, SliceCard, SliceInfo
+from hami_py.model import Card, CardUsage, SliceCard, SliceInfo, SliceUse
 from unit import machine
 from unit.machine import CARDS, GIB, Hami
 
 CARD = Card(0, "GPU-a", "NVIDIA A100", 40 * GIB)
 
 
-def row(name: str = "train", *, used: int = GIB, engine_s: float = 0.0, refusals: int = 0) -> Row:
-    use = SliceCard("GPU-a", 0, 4 * GIB, used, refusals, share=30, engine_time=engine_s)
-    return Row((name, "GPU-a"), name, 0, use, 1, "python [x] y")
+def card(uuid: str = "GPU-a", **more: Any) -> SliceCard:
+    figures = {"index": 0, "memory_limit": 4 * GIB, "memory_used": GIB, "share": 30, **more}
+    return SliceCard(uuid=uuid, **figures)
 
 
-def text(state: TopState, *rows: Row, now_s: float, width: int = 200, used: int = GIB) -> str:
+def row(name: str = "train", **use: Any) -> SliceUse:
+    command, user = "python [x] y", "ada"
+    return SliceUse(use=card(**use), pod=name, processes=1, user=user, command=command)
+
+
+def text(state: TopState, *rows: SliceUse, now_s: float, width: int = 200, used: int = GIB) -> str:
     screen = state.take(Reading([CardState(CARD, used)], rows), now_s)
     return printed(screen, width)
 
@@ -52,17 +58,17 @@ def printed(screen: Screen, width: int, height: int | None = None) -> str:
 
 def test_the_used_part_of_the_time_is_that_between_two_readings() -> None:
     state = TopState()
-    first = text(state, row(engine_s=5.0), now_s=10.0)
+    first = text(state, row(engine_time=5.0), now_s=10.0)
     assert re.search(r"30% +- ", first), "one reading has no rate"
-    assert re.search(r"30% +25% ", text(state, row(engine_s=5.5), now_s=12.0))
+    assert re.search(r"30% +25% ", text(state, row(engine_time=5.5), now_s=12.0))
     # A process has ended, and its time counts nowhere for a moment.
-    assert re.search(r"30% +0% ", text(state, row(engine_s=1.0), now_s=13.0))
+    assert re.search(r"30% +0% ", text(state, row(engine_time=1.0), now_s=13.0))
 
 
 def test_a_minute_is_kept() -> None:
     state = TopState()
     for second in range(200):
-        reading = Reading([CardState(CARD, GIB)], [row(engine_s=second / 2)])
+        reading = Reading([CardState(CARD, GIB)], [row(engine_time=second / 2)])
         screen = state.take(reading, float(second))
     (_, history), (_, memory) = screen.rows[0], screen.cards[0]
     assert (len(history), set(history)) == (60, {0.5})
@@ -71,9 +77,9 @@ def test_a_minute_is_kept() -> None:
 
 def test_a_slice_that_is_removed_is_forgotten() -> None:
     state = TopState()
-    state.take(Reading([], [row("a", engine_s=1.0)]), 1.0)
+    state.take(Reading([], [row("a", engine_time=1.0)]), 1.0)
     state.take(Reading([], []), 2.0)
-    screen = state.take(Reading([], [row("a", engine_s=9.0)]), 3.0)
+    screen = state.take(Reading([], [row("a", engine_time=9.0)]), 3.0)
     assert not screen.rows[0][1]
 
 
@@ -83,11 +89,11 @@ def test_the_keys_sort(key: str, names: str) -> None:
     used, time_s, refusals = {"a": 2, "b": 1, "c": 3}, {"a": 0, "b": 1, "c": 0.5}, {"a": 2, "c": 1}
     state.take(Reading([], [row(name) for name in "abc"]), 0.0)
     rows = [
-        row(name, used=used[name], engine_s=time_s[name], refusals=refusals.get(name, 0))
+        row(name, memory_used=used[name], engine_time=time_s[name], refusals=refusals.get(name, 0))
         for name in "abc"
     ]
     screen = state.take(Reading([], rows), 1.0)
-    assert "".join(each.name for each, _ in screen.rows) == names
+    assert "".join(each.pod for each, _ in screen.rows) == names
 
 
 def test_bars_and_lines_are_ascii_where_nothing_else_can_be_shown(
@@ -95,11 +101,11 @@ def test_bars_and_lines_are_ascii_where_nothing_else_can_be_shown(
 ) -> None:
     state = TopState()
     state.take(Reading([], [row()]), 0.0)
-    unicode = text(state, row(engine_s=0.5), now_s=1.0)
+    unicode = text(state, row(engine_time=0.5), now_s=1.0)
     assert "█" in unicode
     assert "▄" in unicode
     monkeypatch.setattr(Console, "encoding", "ascii")
-    plain = text(state, row(engine_s=1.0), now_s=2.0)
+    plain = text(state, row(engine_time=1.0), now_s=2.0)
     assert plain.isascii()
     assert "#####..............." in plain
     for width in (40, 80):
@@ -124,19 +130,25 @@ def screen() -> Screen:
     model = "NVIDIA A100-SXM4-80GB"
     cards = [CardState(Card(i, f"GPU-{i}", model, 80 * GIB), 33 * GIB) for i in range(2)]
     rows = [
-        Row(
-            key=(name, f"GPU-{card}"),
-            name=name,
-            card=card,
-            use=SliceCard(
-                *(f"GPU-{card}", card, 40 * GIB, 21 * GIB // 2, 3, 30, "soft", "high"),
+        SliceUse(
+            use=card(
+                f"GPU-{index}",
+                index=index,
+                memory_limit=40 * GIB,
+                memory_used=21 * GIB // 2,
+                refusals=3,
+                mode="soft",
+                priority="high",
                 engine_time=1.0,
                 throttled=62.0,
+                last_used=time.time() - 3700,
             ),
+            pod=name,
             processes=2,
-            about=COMMAND,
+            user="alice",
+            command=COMMAND,
         )
-        for name, card in ((NAMES[0], 0), (NAMES[0], 1), (NAMES[1], 0), (NAMES[2], 1))
+        for name, index in ((NAMES[0], 0), (NAMES[0], 1), (NAMES[1], 0), (NAMES[2], 1))
     ]
     processes = [
         ProcessRow(4_100_000 + i, i % 2, "alice", "3.3GiB", NAMES[0], COMMAND) for i in range(30)
@@ -176,7 +188,9 @@ def test_the_command_becomes_shorter_before_a_column_is_left_out() -> None:
     assert "MEMORY" not in heads[110]
     assert "LAST MINUTE" not in heads[110]
     assert all(head in heads[110] for head in ("THROTTLED", "REFUSED", "PROCESSES", "COMMAND"))
-    assert all(head in heads[200] for head in ("MEMORY", "LAST MINUTE", "COMMAND"))
+    assert all(head in heads[200] for head in ("MEMORY", "LAST MINUTE", "COMMAND", "USER"))
+    wide = next(line for line in printed(screen(), 200).splitlines() if line.startswith(NAMES))
+    assert re.search(r" 3 +1h01m +2 +alice +python -m", wide), wide
 
 
 @pytest.mark.parametrize("height", range(3, 60))
@@ -200,17 +214,17 @@ def test_a_long_name_takes_the_room_that_others_leave() -> None:
 
 
 def test_inside_a_container_the_slice_has_the_cards_index() -> None:
-    usage = CardUsage("GPU-a", 4 * GIB, GIB, 3 * GIB, 2, (), share=30, throttled=1.5)
+    usage = CardUsage(uuid="GPU-a", memory_limit=4 * GIB, memory_used=GIB, throttled=1.5)
     (own,) = rows_of_own([usage], [Card(3, "GPU-a", "NVIDIA A100", 40 * GIB)])
-    assert (own.name, own.card, own.use) == ("this container", 3, usage)
+    assert (own.pod, own.use) == ("this container", replace(usage, index=3))
 
 
 def test_cards_that_a_slice_does_not_use_are_left_out() -> None:
-    cards = [SliceCard(f"GPU-{i}", i, 4 * GIB, GIB if i == 5 else 0, 0) for i in range(8)]
+    cards = [card(f"GPU-{i}", index=i, memory_used=GIB if i == 5 else 0) for i in range(8)]
 
     def shown(*of: SliceCard) -> list[int | None]:
         info = SliceInfo("a", None, Path("/"), "running", False, None, (), of, (), None)
-        return [each.card for each in rows_of([info])]
+        return [each.use.index for each in rows_of([info])]
 
     assert shown(*cards) == [5]
     assert shown(*cards[:2]) == [0, 1]

@@ -16,6 +16,7 @@ from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.settings import read_settings, settings_option
 from hami_py.cli.output import report
 from hami_py.model import check_object_name
+from hami_py.model.columns import orders, record
 
 if TYPE_CHECKING:
     from hami_py.overview import Overview, Reader
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _FORMATS = ("json", "yaml", "wide")
 Format = Literal["json", "yaml", "wide"]
 
-_POD_ORDERS = ("name", "used", "limit", "peak", "share", "share-limit", "throttled", "refusals")
+_POD_ORDERS = ("name", *orders("pods"))
 _NODE_ORDERS = ("name", "used", "allocated", "total", "share", "share-allocated", "containers")
 
 
@@ -174,7 +175,7 @@ def inspect(asked: _Asked, *, details: bool) -> None:
     asked.show(
         reader,
         lambda overview: inspect_lines(overview, details=details, wide=wide),
-        lambda overview: overview,
+        lambda overview: overview.as_json(),
     )
 
 
@@ -212,7 +213,9 @@ def top_pod(asked: _Asked, *, sort_by: str) -> None:
     """Show for each container and card its memory in GiB, and its percent of the card's time.
 
     SHARE is the part of the time that it has used in the last second or two. THROTTLED is how long
-    its threads have waited to launch, and REFUSALS counts refused allocations.
+    its threads have waited to launch, and REFUSALS counts refused allocations. LAST USED is how
+    long ago its programs worked on the card: `-` if no program has since it started, or if no share
+    is in force on the card.
     """
     reader = asked.reader(of_all=False)
     from hami_py.cli.kubernetes.overview_tables import pod_lines  # noqa: PLC0415
@@ -220,7 +223,10 @@ def top_pod(asked: _Asked, *, sort_by: str) -> None:
     asked.show(
         reader,
         lambda overview: pod_lines(overview.containers, sort_by),
-        lambda overview: {"containers": overview.containers, "notes": overview.notes},
+        lambda overview: {
+            "containers": [record(each) for each in overview.containers],
+            "notes": overview.notes,
+        },
     )
 
 

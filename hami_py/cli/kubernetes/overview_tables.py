@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from hami_py.cli.output import align, duration
-from hami_py.model import legible
+from hami_py.cli.output import OF_CLUSTER, align, written
+from hami_py.model import SliceUse, legible
+from hami_py.model.columns import CARDS, Column, Value, columns, orders
 from hami_py.overview import (
     CardReport,
-    ContainerReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -20,9 +20,8 @@ from hami_py.overview import (
 _MOST_WAITING = 10
 """The waiting pods that are shown without ``-d``."""
 
-_GIB = 1 << 30
-
 N = TypeVar("N", int, float)
+R = TypeVar("R")
 
 
 def inspect_lines(overview: Overview, *, details: bool, wide: bool) -> Iterator[str]:
@@ -52,7 +51,7 @@ def inspect_lines(overview: Overview, *, details: bool, wide: bool) -> Iterator[
     yield from _waiting(overview.waiting, shows_all=details)
     if wide:
         yield ""
-        yield from align([_CARD_HEADS, *_card_rows(overview.nodes)])
+        yield from _card_lines(overview.nodes)
     yield from _remarks(overview.nodes)
 
 
@@ -69,11 +68,11 @@ def _cells(nodes: Sequence[NodeReport]) -> Callable[[NodeReport], tuple[str, ...
     width = _width(nodes)
 
     def cells(node: NodeReport) -> tuple[str, ...]:
-        cards = [f"{_of_card(card)}/{gib(card.memory)}" for card in node.cards]
+        cards = [f"{_of_card(card)}/{_gib(card.memory)}" for card in node.cards]
         cards += [""] * (width - len(cards))
         cores = "/".join(_percent(card.share_allocated) for card in node.cards)
         total = sum(card.memory for card in node.cards)
-        memory = f"{gib(_sum(card.memory_allocated for card in node.cards))}/{gib(total)}"
+        memory = f"{_gib(_sum(card.memory_allocated for card in node.cards))}/{_gib(total)}"
         level = node.level or "-"
         return (node.name, node.address or "-", *cards, cores or "-", node.mode, level, memory)
 
@@ -81,14 +80,14 @@ def _cells(nodes: Sequence[NodeReport]) -> Callable[[NodeReport], tuple[str, ...
 
 
 def _of_card(card: CardReport) -> str:
-    return f"{gib(card.memory_used)}/{gib(card.memory_allocated)}"
+    return f"{_gib(card.memory_used)}/{_gib(card.memory_allocated)}"
 
 
-def _details(node: NodeReport, containers: Iterable[ContainerReport]) -> Iterator[str]:
+def _details(node: NodeReport, containers: Iterable[SliceUse]) -> Iterator[str]:
     yield f"NAME:      {node.name}"
     yield f"IPADDRESS: {node.address or '-'}"
     yield ""
-    of_pods: dict[tuple[str, str], list[ContainerReport]] = {}
+    of_pods: dict[tuple[str, str], list[SliceUse]] = {}
     for each in containers:
         if each.node == node.name:
             of_pods.setdefault((each.pod, each.namespace), []).append(each)
@@ -97,16 +96,16 @@ def _details(node: NodeReport, containers: Iterable[ContainerReport]) -> Iterato
     for names, have in of_pods.items():
         cells = []
         for card in node.cards:
-            on = [each for each in have if each.card == card.uuid]
-            used = _sum(each.memory_used for each in on)
-            allocated = _sum(each.memory_limit for each in on)
-            cells.append(f"{gib(used)}/{gib(allocated)}" if on else "0")
+            on = [each for each in have if each.use.uuid == card.uuid]
+            used = _sum(each.use.memory_used if each.is_known else None for each in on)
+            allocated = _sum(each.use.memory_limit for each in on)
+            cells.append(f"{_gib(used)}/{_gib(allocated)}" if on else "0")
         rows.append((*names, *cells))
     yield from align(rows)
     total = sum(card.memory for card in node.cards)
     allocated = _sum(card.memory_allocated for card in node.cards)
     yield f"Allocated : {_part(allocated, total)}"
-    yield f"Total :     {gib(total)}"
+    yield f"Total :     {_gib(total)}"
     yield "-" * 60
 
 
@@ -115,7 +114,7 @@ def _totals(nodes: Iterable[NodeReport]) -> Iterator[str]:
     total = sum(card.memory for card in cards)
     allocated = _sum(card.memory_allocated for card in cards)
     used = _sum((card.memory_used for card in cards), partly=True)
-    text = f"{gib(allocated)}/{gib(total)}"
+    text = f"{_gib(allocated)}/{_gib(total)}"
     if allocated is not None and total:
         text += f" ({round(100 * allocated / total)}%)"
     yield f"Allocated/Total GPU Memory In Cluster: {text}   Used: {_part(used, total)}"
@@ -123,8 +122,8 @@ def _totals(nodes: Iterable[NodeReport]) -> Iterator[str]:
 
 def _part(amount: int | None, total: int) -> str:
     if amount is None or not total:
-        return gib(amount)
-    return f"{gib(amount)} ({round(100 * amount / total)}%)"
+        return _gib(amount)
+    return f"{_gib(amount)} ({round(100 * amount / total)}%)"
 
 
 def _waiting(waiting: Sequence[WaitingPod], *, shows_all: bool) -> Iterator[str]:
@@ -141,21 +140,14 @@ def _waiting(waiting: Sequence[WaitingPod], *, shows_all: bool) -> Iterator[str]
         yield f"not shown without -d: {len(waiting) - len(shown)} pods"
 
 
-_CARD_HEADS = (
-    *("NODE", "GPU", "UUID", "MODEL", "STATE", "USED(GiB)", "ALLOCATED(GiB)", "TOTAL(GiB)"),
-    *("SHARE%", "SHARE ALLOCATED%", "CONTAINERS"),
-)
+def _card_lines(nodes: Iterable[NodeReport]) -> Iterator[str]:
+    columns = [column for column in CARDS if "cards" in column.heads]
+    rows = [[node.name, *_cells_of(columns, card)] for node in nodes for card in node.cards]
+    yield from align([["NODE", *(column.heads["cards"] for column in columns)], *rows])
 
 
-def _card_rows(nodes: Iterable[NodeReport]) -> Iterator[tuple[str, ...]]:
-    for node in nodes:
-        for card in node.cards:
-            yield (
-                *(node.name, _number(card.index), card.uuid, legible(card.model), card.state),
-                *(gib(card.memory_used), gib(card.memory_allocated), gib(card.memory)),
-                *(_percent(card.share_used), _percent(card.share_allocated)),
-                _number(card.containers),
-            )
+def _cells_of(columns: Iterable[Column[R]], row: R) -> list[str]:
+    return [written(column.value(row), column.unit, OF_CLUSTER) for column in columns]
 
 
 def _remarks(nodes: Iterable[NodeReport]) -> Iterator[str]:
@@ -169,36 +161,11 @@ def _remarks(nodes: Iterable[NodeReport]) -> Iterator[str]:
             yield f"{node.name}: its use is unknown: {legible(node.silent)}"
 
 
-_POD_HEADS = (
-    *("NAMESPACE", "NAME", "CONTAINER", "NODE", "GPU", "USED(GiB)", "LIMIT(GiB)", "PEAK(GiB)"),
-    *("SHARE%", "SHARE LIMIT%", "THROTTLED", "REFUSALS", "LEVEL"),
-)
-
-POD_ORDERS: dict[str, Callable[[ContainerReport], float | None]] = {
-    "used": lambda row: row.memory_used,
-    "limit": lambda row: row.memory_limit,
-    "peak": lambda row: row.memory_peak,
-    "share": lambda row: row.share_used,
-    "share-limit": lambda row: row.share_limit,
-    "throttled": lambda row: row.throttled,
-    "refusals": lambda row: row.refusals,
-}
-"""The values of ``--sort-by`` for pods, besides ``name``; the largest is first."""
-
-
-def pod_lines(rows: Sequence[ContainerReport], order: str) -> Iterator[str]:
-    """A line for each container and card."""
-    yield from align([_POD_HEADS, *map(_pod_row, _sorted(rows, POD_ORDERS.get(order)))])
-
-
-def _pod_row(row: ContainerReport) -> tuple[str, ...]:
-    return (
-        *(row.namespace, row.pod, row.container, row.node or "-", _number(row.index)),
-        *(gib(row.memory_used), gib(row.memory_limit), gib(row.memory_peak)),
-        *(_percent(row.share_used), _percent(row.share_limit)),
-        "-" if row.throttled is None else duration(row.throttled),
-        *(_number(row.refusals), row.level or "-"),
-    )
+def pod_lines(rows: Sequence[SliceUse], order: str) -> Iterator[str]:
+    """A line for each container and card, sorted by a column of ``orders("pods")``, or by name."""
+    shown, by = columns("pods"), orders("pods").get(order)
+    cells = [_cells_of(shown, row) for row in _sorted(rows, by.value if by else None)]
+    yield from align([[column.heads["pods"] for column in shown], *cells])
 
 
 _NODE_HEADS = (
@@ -225,7 +192,7 @@ def node_lines(nodes: Sequence[NodeReport], order: str) -> Iterator[str]:
         rows.append(
             (
                 *(node.name, str(len(node.cards))),
-                *(gib(sums[name]) for name in ("used", "allocated", "total")),
+                *(_gib(sums[name]) for name in ("used", "allocated", "total")),
                 *(_percent(sums[name]) for name in ("share", "share-allocated")),
                 *(_number(sums["containers"]), node.mode, node.level or "-"),
             )
@@ -234,15 +201,12 @@ def node_lines(nodes: Sequence[NodeReport], order: str) -> Iterator[str]:
     yield from _remarks(nodes)
 
 
-R = TypeVar("R")
-
-
-def _sorted(rows: Sequence[R], order: Callable[[R], float | None] | None) -> list[R]:
+def _sorted(rows: Sequence[R], order: Callable[[R], Value] | None) -> list[R]:
     """The largest first, those that are unknown last; by name without an order."""
 
     def place(row: R) -> float:
         value = None if order is None else order(row)
-        return 1.0 if value is None else -value
+        return 1.0 if value is None else -float(value)
 
     return sorted(rows, key=place)
 
@@ -262,24 +226,23 @@ def namespace_lines(rows: Iterable[NamespaceReport]) -> Iterator[str]:
             (
                 *(row.namespace, row.quota or "-"),
                 *(_number(row.cards), _number(row.cards_limit)),
-                *(gib(row.memory), gib(row.memory_limit), gib(row.memory_peak), gib(waste)),
+                *(_gib(row.memory), _gib(row.memory_limit), _gib(row.memory_peak), _gib(waste)),
                 *(_percent(row.share), _percent(row.share_limit)),
             )
         )
     yield from align(lines)
 
 
-def gib(memory: float | None) -> str:
-    """Bytes in GiB, with one decimal place if it is not 0; ``-`` if unknown."""
-    return "-" if memory is None else f"{memory / _GIB:.1f}".removesuffix(".0")
+def _gib(memory: float | None) -> str:
+    return written(memory, "bytes", OF_CLUSTER)
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{round(100 * share)}"
+    return written(share, "part", OF_CLUSTER)
 
 
 def _number(number: float | None) -> str:
-    return "-" if number is None else f"{number:.0f}"
+    return written(number, "number", OF_CLUSTER)
 
 
 def _sum(numbers: Iterable[N | None], *, partly: bool = False) -> N | None:

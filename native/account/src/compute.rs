@@ -47,6 +47,8 @@ pub struct Compute {
     pub throttled_ns: u64,
     /// How far the process's own bucket is below zero.
     pub debt_ns: u64,
+    /// When it last checked its work on the card (`CLOCK_MONOTONIC`); 0 = never, or not measured.
+    pub active_at: u64,
 }
 
 impl ComputeWords {

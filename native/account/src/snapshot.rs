@@ -248,6 +248,7 @@ fn compute(bytes: &[u8], card: usize, slot: usize) -> Compute {
         used_ns: u64_at(bytes, at + offset_of!(ComputeWords, used_ns)),
         throttled_ns: u64_at(bytes, at + offset_of!(ComputeWords, throttled_ns)),
         debt_ns: u64_at(bytes, at + offset_of!(ComputeWords, debt_ns)),
+        active_at: u64_at(bytes, at + offset_of!(ComputeWords, active_at)),
     }
 }
 

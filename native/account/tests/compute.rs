@@ -64,7 +64,7 @@ fn engine_times_and_state_are_at_their_offsets_and_in_the_snapshot() {
     let snapshot = Snapshot::read(&scratch.path()).unwrap();
     let mut expected = [Compute::default(); CARDS];
     assert_eq!(snapshot.processes[0].compute, expected);
-    expected[3] = Compute { used_ns: 1_000, throttled_ns: 200, debt_ns: 30 };
+    expected[3] = Compute { used_ns: 1_000, throttled_ns: 200, debt_ns: 30, active_at: 4 };
     assert_eq!(snapshot.processes[1].compute, expected);
     assert_eq!((snapshot.used_ns[3], snapshot.throttled_ns[3]), (1_000, 200));
     assert_eq!(snapshot.used_ns.iter().sum::<u64>(), 1_000);

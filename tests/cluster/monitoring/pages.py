@@ -15,7 +15,6 @@ from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from hami_py.monitor import (
     CardFigures,
-    ContainerFigures,
     NodeFigures,
     PodExcess,
     exposition,
@@ -25,6 +24,7 @@ from hami_py.scheduler.metrics import Metrics
 from hami_py.serving import Bodies
 from hami_py.webhook import metrics as webhook_metrics
 from hami_py.webhook.review import Reviewer, read_review
+from support.slice_uses import container
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,6 @@ def _webhook() -> str:
 
 def _figures() -> NodeFigures:
     card = CardFigures("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
-    container = ContainerFigures(
-        "ml", "p", "main", "GPU-0", 1, 0.3, "preload", soft=False, share_used=0.2
-    )
+    used = container("ml", "p", "main", "GPU-0", limit=1, share=30, share_used=0.2, last_used=1.0)
     excess = (PodExcess("ml", "p", "GPU-0", 1),)
-    return NodeFigures("n", (card,), (container,), {"bypass": 1}, 0, registered=True, excess=excess)
+    return NodeFigures("n", (card,), (used,), {"bypass": 1}, 0, registered=True, excess=excess)

@@ -15,18 +15,20 @@ from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
 from hami_py.errors import InvalidValue
 from hami_py.kube import Reference
+from hami_py.model import SliceUse
+from hami_py.model.columns import BY_KEY
 from hami_py.model.limits import Mode
 from hami_py.model.pods import HAMI, PodSettings, encode_cards
 from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.settings import CorePolicy
 from hami_py.model.pods.wire import NodeMode, PodName
-from hami_py.monitor import ContainerFigures, NodeFigures, decode, encode
+from hami_py.monitor import NodeFigures, decode, encode
 from hami_py.node.ledger import Entry
 from unit.agent.build import LIBRARY, pod, settings, state
 from unit.node.build import on
 
 
-def exposed(folder: Path, of_pods: PodSettings, mode: NodeMode = "full") -> ContainerFigures:
+def exposed(folder: Path, of_pods: PodSettings, mode: NodeMode = "full") -> SliceUse:
     """The figures of a container that has not started."""
     node = state(replace(settings(folder), pods=of_pods), "A")
     metadata = {
@@ -53,17 +55,17 @@ def collected(
 @pytest.mark.parametrize(
     ("policy", "mode", "level", "share"),
     [
-        ("default", "full", "preload", 0.3),
+        ("default", "full", "preload", 30),
         ("disable", "full", "preload", None),
         ("default", "share", "none", None),
     ],
 )
 def test_a_limit_that_is_not_enforced_has_no_series(
-    tmp_path: Path, policy: CorePolicy, mode: NodeMode, level: str, share: float | None
+    tmp_path: Path, policy: CorePolicy, mode: NodeMode, level: str, share: int | None
 ) -> None:
     found = exposed(tmp_path, PodSettings(core_policy=policy), mode)
-    assert (found.level, found.share) == (level, share)
-    assert (found.limit is not None) is (mode == "full")
+    assert (found.level, found.use.share) == (level, share)
+    assert (found.use.memory_limit is not None) is (mode == "full")
 
 
 @pytest.mark.parametrize(("mode", "number"), [("full", 1), ("share", 0)])
@@ -86,8 +88,9 @@ def test_a_share_is_shown_as_soft_or_hard(
     name = PodName("p", "default", "p")
     entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal", None, mode)
     node.ledger.put(entry)
+    node.slots.ensure("p", node._rows(entry))
     (found,) = collected(node).containers
-    assert found.soft is soft
+    assert BY_KEY["share_soft"].value(found) is soft
 
 
 def test_the_used_share_is_the_engine_time_of_the_last_second(
@@ -100,7 +103,8 @@ def test_the_used_share_is_the_engine_time_of_the_last_second(
 
     def use_at(_: str) -> tuple[float, SimpleNamespace]:
         figures = {"used_ns": [engine_ns], "throttled_ns": [0], "refusals": [0], "memory_peak": [7]}
-        return read_s or now_s, SimpleNamespace(processes=[], measured_memory=[0], **figures)
+        held = {"memory_used": [9], "measured_memory": [9]}
+        return read_s or now_s, SimpleNamespace(processes=[], **held, **figures)
 
     monkeypatch.setattr(node, "use_at", use_at)
     nothing: Any = None
@@ -109,7 +113,7 @@ def test_the_used_share_is_the_engine_time_of_the_last_second(
 
     def share() -> float | None:
         (found,) = figures.collect(registered=True, waiting=0).containers
-        assert found.peak == 7, "the account's, although nothing is in use"
+        assert (found.use.memory_peak, found.use.memory_used) == (7, 0), "no process lives"
         return found.share_used
 
     assert share() is None, "one reading has no rate"
@@ -137,7 +141,8 @@ def test_the_figures_are_the_same_as_json(tmp_path: Path) -> None:
 
 
 def test_figures_of_another_release_are_read() -> None:
-    card = {"uuid": "A", "index": 0, "model": "m", "memory": 1, "used": None, "allocated": 0}
+    card = {"uuid": "A", "index": 0, "model": "m", "memory": 1, "memory_used": None}
+    card["memory_allocated"] = 0
     card |= {"share_allocated": 0.0, "foreign": 0, "healthy": True, "of_a_later_release": [1]}
     data = json.dumps({"node": "n", "cards": [card], "later": {}}).encode()
     assert decode(data).cards[0].uuid == "A"

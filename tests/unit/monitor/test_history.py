@@ -2,13 +2,13 @@
 
 from hami_py.monitor import (
     CardFigures,
-    ContainerFigures,
     Histories,
     NodeFigures,
     Reading,
     readings_of,
 )
 from hami_py.monitor.history import STEP_S, STEPS, decode_history
+from support.slice_uses import container
 
 CARD = ("", "", "", "GPU-a")
 POD = ("team", "train", "main", "GPU-a")
@@ -64,8 +64,8 @@ def test_it_is_due_once_a_step() -> None:
 def test_a_cards_share_is_that_of_its_containers() -> None:
     card = CardFigures("GPU-a", 0, "A100", 100, 50, 0, 0.0, 0, True)
     containers = [
-        ContainerFigures(*POD, 10, 0.5, "preload", share_used=0.25, used=3),
-        ContainerFigures("team", "other", "main", "GPU-a", 10, None, "preload", share_used=0.5),
+        container(*POD, limit=10, share=50, share_used=0.25, memory_used=3),
+        container("team", "other", "main", "GPU-a", limit=10, share_used=0.5),
     ]
     found = readings_of(NodeFigures("n", (card,), containers))
     assert found[0] == Reading(CARD, 50, 0.75)

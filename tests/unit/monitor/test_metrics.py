@@ -1,17 +1,18 @@
 """The figures of a node under our names and under HAMi's, and joined with the DCGM exporter's."""
 
+from dataclasses import replace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from hami_py.monitor import (
     CardFigures,
-    ContainerFigures,
     NodeFigures,
     Starts,
     exposition,
     hami_exposition,
 )
+from support.slice_uses import container
 
 CARD = CardFigures("GPU-0", 3, "NVIDIA T4", 16 << 30, 5 << 30, 4 << 30, 0.3, 0, healthy=True)
 OTHER = CardFigures("GPU-1", 4, "NVIDIA T4", 16 << 30, None, 0, 0.0, 0, healthy=True)
@@ -29,10 +30,9 @@ def samples(text: bytes, name: str) -> list[tuple[dict[str, str], float]]:
 
 
 def node(**more: Any) -> NodeFigures:
-    first = ContainerFigures(
-        *NAMES, "GPU-0", 4 << 30, 0.3, "preload", share_used=0.25, used=3 << 30, driver=1 << 20
-    )
-    second = ContainerFigures(*NAMES, "GPU-1", None, None, "none")
+    use = {"memory_used": 3 << 30, "driver_memory": 1 << 20, "last_used": 1.5e9}
+    first = container(*NAMES, "GPU-0", limit=4 << 30, share=30, share_used=0.25, **use)
+    second = container(*NAMES, "GPU-1", level="none")
     return NodeFigures("n", (CARD, OTHER), (first, second), **more)
 
 
@@ -58,3 +58,17 @@ def test_the_times_of_starts_are_a_histogram() -> None:
         ("+Inf", 6),
     ]
     assert samples(text, "hami_node_start_duration_seconds_sum")[0][1] == 20.5
+
+
+def test_an_unknown_figure_has_no_series() -> None:
+    silent = replace(
+        container(*NAMES, "GPU-0", limit=4 << 30, share=30, processes=None), is_known=False
+    )
+    text = exposition(NodeFigures("n", (CARD, OTHER), (silent,)))
+    assert [value for _, value in samples(text, "hami_container_memory_limit_bytes")] == [4 << 30]
+    for name in ("memory_used_bytes", "engine_seconds_total", "processes", "share_soft"):
+        assert samples(text, f"hami_container_{name}") == []
+    known = exposition(node())
+    assert [value for _, value in samples(known, "hami_container_share_soft")] == [0]
+    used = samples(known, "hami_container_last_used_timestamp_seconds")
+    assert [(labels["UUID"], value) for labels, value in used] == [("GPU-0", 1.5e9)]

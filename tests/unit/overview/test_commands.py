@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from hami_py.cli import kubectl_hami
 from hami_py.cli.kubernetes import cordoning, overview
-from hami_py.monitor import ContainerFigures
+from support.slice_uses import container
 from unit.overview.fake_cluster import GIB, FakeCluster, figures, on
 
 
@@ -26,8 +26,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster.add_pod("big", on("GPU-gpu-a-0", 8192), node="gpu-a", namespace="others")
     cluster.add_pod("waits", mib=50_000)
     names = ("team", "small", "main", "GPU-gpu-a-0"), ("others", "big", "main", "GPU-gpu-a-0")
-    small = ContainerFigures(*names[0], 3 * GIB // 2, 0.3, "preload", used=GIB, refusals=1)
-    big = ContainerFigures(*names[1], 8 * GIB, None, "preload", used=7 * GIB, throttled_s=70.0)
+    small = container(*names[0], limit=3 * GIB // 2, share=30, memory_used=GIB, refusals=1)
+    big = container(*names[1], limit=8 * GIB, memory_used=7 * GIB, throttled=70.0)
     cluster.figures = {
         "gpu-a": figures("gpu-a", small, big, used=9 * GIB),
         "gpu-b": figures("gpu-b"),
@@ -94,7 +94,7 @@ def test_each_amount_has_its_unit_in_its_heading(
 ) -> None:
     head = said(*command).splitlines()[0]
     for name in ("USED", "LIMIT", "PEAK", "ALLOCATED", "TOTAL", "MEMORY", "WASTE"):
-        assert not re.search(rf"(?<!GPUS ){name}  ", head)
+        assert not re.search(rf"(?<!GPUS )(?<!LAST ){name}  ", head)
     assert re.search(r"(USED|MEMORY)\(GiB\).*SHARE%", head)
 
 

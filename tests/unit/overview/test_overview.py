@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from hami_py.kube.errors import Forbidden
-from hami_py.monitor import ContainerFigures
+from hami_py.model.columns import record
 from hami_py.overview import Scope
+from support.slice_uses import container
 from unit.overview.fake_cluster import AGENTS, GIB, FakeCluster, figures, on
 
 
@@ -20,19 +21,18 @@ def cluster() -> FakeCluster:
     cluster.add_node("b")
     cluster.add_pod("mine", on("GPU-a-0", 4096, 30), node="a")
     cluster.add_pod("other", on("GPU-a-0", 8192), node="a", namespace="others")
-    container = ContainerFigures(
+    mine = container(
         *("team", "mine", "main", "GPU-a-0"),
         limit=4 * GIB,
-        share=0.3,
-        level="preload",
+        share=30,
         share_used=0.25,
-        used=3 * GIB,
-        peak=3 * GIB,
-        throttled_s=2.5,
+        memory_used=3 * GIB,
+        memory_peak=3 * GIB,
+        throttled=2.5,
         refusals=7,
         processes=2,
     )
-    cluster.figures = {"a": figures("a", container, used=5 * GIB), "b": figures("b")}
+    cluster.figures = {"a": figures("a", mine, used=5 * GIB), "b": figures("b")}
     return cluster
 
 
@@ -46,12 +46,31 @@ def test_what_is_allocated_and_what_is_used(cluster: FakeCluster) -> None:
     assert (card.memory, card.memory_allocated, card.memory_used) == (40 * GIB, 12 * GIB, 5 * GIB)
     assert (card.share_allocated, card.share_used, card.containers) == (0.3, 0.25, 2)
     assert second.cards[0].memory_allocated == 0
-    other, mine = seen.containers
-    assert (mine.pod, mine.node, mine.index) == ("mine", "a", 0)
-    assert (mine.memory_limit, mine.memory_used, mine.memory_peak) == (4 * GIB, 3 * GIB, 3 * GIB)
-    assert (mine.share_limit, mine.share_used) == (0.3, 0.25)
-    assert (mine.throttled, mine.refusals, mine.processes) == (2.5, 7, 2)
-    assert (other.pod, other.memory_limit, other.memory_used) == ("other", 8 * GIB, None)
+    other, mine = map(record, seen.containers)
+    assert mine == {
+        "namespace": "team",
+        "pod": "mine",
+        "container": "main",
+        "node": "a",
+        "card": "GPU-a-0",
+        "index": 0,
+        "memory_used": 3 * GIB,
+        "driver_memory": 0,
+        "memory_limit": 4 * GIB,
+        "memory_peak": 3 * GIB,
+        "share_used": 0.25,
+        "share_limit": 0.3,
+        "engine_time": 0.0,
+        "throttled": 2.5,
+        "refusals": 7,
+        "last_used": None,
+        "processes": 2,
+        "level": "preload",
+        "user": None,
+        "command": None,
+    }
+    assert (other["pod"], other["node"], other["index"]) == ("other", "a", 0)
+    assert (other["memory_limit"], other["memory_used"], other["level"]) == (8 * GIB, None, None)
     assert seen.notes == ()
 
 
@@ -113,8 +132,8 @@ def test_without_the_right_to_ask_agents_the_rest_is_shown(cluster: FakeCluster)
     first, _ = seen.nodes
     assert (first.cards[0].memory_allocated, first.cards[0].memory_used) == (12 * GIB, None)
     assert first.silent is None, "it is not the agent's fault"
-    _, mine = seen.containers
-    assert (mine.memory_limit, mine.share_limit, mine.memory_used) == (4 * GIB, 0.3, None)
+    mine = record(seen.containers[1])
+    assert (mine["memory_limit"], mine["share_limit"], mine["memory_used"]) == (4 * GIB, 0.3, None)
 
 
 def test_a_tenant_sees_the_own_namespace_alone(cluster: FakeCluster) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from hami_py.model import SliceUse
 from hami_py.monitor import Histories, History, Reading
 from hami_py.overview import (
     CardReport,
-    ContainerReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -15,6 +15,7 @@ from hami_py.overview import (
 )
 from hami_py.view.picture import EventPicture, Shown, picture
 from hami_py.view.session import Refused
+from support.slice_uses import container
 
 GIB = 1 << 30
 
@@ -31,7 +32,7 @@ def overview(nodes: int, cards: int, containers: int = 2, step: int = 0) -> Over
         for c in range(cards):
             uuid, busy = f"GPU-{n:03}-{c}", (n * 7 + c * 3 + step) % 10
             for k in range(containers if busy else 0):
-                running.append(container(name, uuid, c, busy, k))
+                running.append(made_up(name, uuid, c, busy, k))
             used = busy * 7 * GIB
             found.append(
                 CardReport(
@@ -62,11 +63,14 @@ def overview(nodes: int, cards: int, containers: int = 2, step: int = 0) -> Over
     return Overview(tuple(reports), tuple(running), waiting, namespaces)
 
 
-def container(node: str, uuid: str, index: int, busy: int, k: int) -> ContainerReport:
-    return ContainerReport(
-        *(("team", "research")[k % 2], f"{('train', 'serve')[k % 2]}-{node}-{index}", "main", node),
-        *(uuid, index, busy * 4 * GIB, busy / 20),
-        level="preload",
+def made_up(node: str, uuid: str, index: int, busy: int, k: int) -> SliceUse:
+    namespace, pod = (("team", "train"), ("research", "serve"))[k % 2]
+    return container(
+        *(namespace, f"{pod}-{node}-{index}", "main", uuid),
+        node=node,
+        index=index,
+        limit=busy * 4 * GIB,
+        share=busy * 5,
         memory_used=int(busy * 3.5 * GIB),
         memory_peak=busy * 4 * GIB,
         share_used=0.9 * busy / 20,
@@ -105,11 +109,7 @@ def history(found: Overview, node: str) -> History:
             for card in cards
         ]
         readings += [
-            Reading(
-                (each.namespace, each.pod, each.container, each.card),
-                int((each.memory_used or 0) * wave),
-                (each.share_used or 0) * wave,
-            )
+            Reading(each.key, int(each.use.memory_used * wave), (each.share_used or 0) * wave)
             for each in here
         ]
         histories.take(readings, 20.0 * step)

@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from hami_py.errors import InvalidValue
-from hami_py.overview import CardReport, ContainerReport
+from hami_py.overview import CardReport
 from hami_py.serving import Listen
 from hami_py.view import LocalView
-from hami_py.view.local import Machine, MachineReading, SliceReading
+from hami_py.view.local import Machine, MachineReading
+from support.slice_uses import container
 from unit import machine
 from unit.machine import GIB, HOLD, Hami
 
@@ -78,8 +79,9 @@ def test_it_listens_on_loopback_only() -> None:
 
 def reading(engine_s: float) -> MachineReading:
     card = CardReport("GPU-a", 0, "A100", "", 40 * GIB, None, 7 * GIB, None, None, None)
-    report = ContainerReport("", "train", "python", "", "GPU-a", 0, 4 * GIB, 0.5, memory_used=GIB)
-    return MachineReading([card], [SliceReading(report, engine_s)])
+    names = ("", "train", "", "GPU-a")
+    use = container(*names, limit=4 * GIB, share=50, memory_used=GIB, engine_time=engine_s)
+    return MachineReading([card], [use])
 
 
 def test_the_used_share_is_that_between_two_readings() -> None:
@@ -97,9 +99,9 @@ def test_the_hour_is_kept_while_nobody_looks() -> None:
     machine = Machine(lambda: reading(0.0))
     for step in range(3):
         machine.take(reading(10.0 + 5 * step), 100.0 + 20 * step)
-    card, container = machine.history(machine.name, 140.0).series
+    card, train = machine.history(machine.name, 140.0).series
     assert card.memory == (7 * GIB,) * 3
-    assert container.share == (None, 0.25, 0.25)
+    assert train.share == (None, 0.25, 0.25)
 
 
 def test_a_reading_that_fails_is_not_the_last() -> None:

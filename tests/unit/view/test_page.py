@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from hami_py.overview import CardReport, ContainerReport, NodeReport, Overview
+from hami_py.model import SliceUse
+from hami_py.overview import CardReport, NodeReport, Overview
 from hami_py.serving import Listen, Server
 from hami_py.view.application import NoToken, Viewer, application
 from hami_py.view.picture import picture
 from support import requirements
+from support.slice_uses import container
 from unit.view import browser as chromium
 from unit.view.browser import Browser
 from unit.view.made_up import GIB, HOSTILE, MadeUp, overview
@@ -228,13 +231,18 @@ def test_a_single_machine_has_slices_and_no_words_of_a_cluster(page: Page) -> No
         uuid, total = f"GPU-{index}", 40 * GIB
         return CardReport(uuid, index, "GB10", "", total, None, used, None, 0.5, 1)
 
-    def slice_(index: int, limit: int | None) -> ContainerReport:
-        about = ("", "train", "python train.py", "vm", f"GPU-{index}", index, limit)
-        share = None if limit is None else 0.3
-        used = (3 * GIB, 4 * GIB)
-        return ContainerReport(
-            *about, share, memory_used=used[0], memory_peak=used[1], share_used=0.25
+    def slice_(index: int, limit: int | None) -> SliceUse:
+        found = container(
+            *("", "train", "", f"GPU-{index}"),
+            node="vm",
+            limit=limit,
+            share=None if limit is None else 30,
+            share_used=0.25,
+            memory_used=3 * GIB,
+            memory_peak=4 * GIB,
+            last_used=time.time() - 600,
         )
+        return replace(found, user="ada", command="python train.py")
 
     node = NodeReport("vm", "", "", cards=(card(0, 30 * GIB), card(1, None)))
     found = Overview((node,), (slice_(0, None), slice_(1, 4 * GIB)))
@@ -264,6 +272,18 @@ def test_a_single_machine_has_slices_and_no_words_of_a_cluster(page: Page) -> No
         ".map((e) => e.textContent)"
     )
     assert peaks == ["4", "4"]
+    # The heads, their alignment and their order come from the table of columns.
+    heads = tab.run(
+        "return [...document.querySelectorAll('ul.cards thead th')]"
+        ".map((e) => [e.textContent, getComputedStyle(e).textAlign])"
+    )
+    assert [text for text, _ in heads[: len(heads) // 2]] == [
+        *("Slice", "Memory", "Peak", "GPU time", "Last hour", "Throttled", "Refused"),
+        *("Last used", "User"),
+    ]
+    assert {align for text, align in heads if text in {"Peak", "Refused"}} == {"right"}
+    assert "10 min ago" in rows[0]
+    assert rows[0].endswith("ada")
     assert "40 GiB, use unknown" in shown
     for width in (500, 900):
         tab.size(width, 900)
