@@ -2,7 +2,6 @@
 
 from hami_py.model.cards import Card, visible
 from hami_py.model.events import (
-    CardSnapshot,
     Event,
     EventKind,
     ProcessKey,
@@ -59,7 +58,6 @@ __all__ = [
     "WHOLE",
     "Card",
     "CardLimit",
-    "CardSnapshot",
     "CardUsage",
     "Event",
     "EventKind",

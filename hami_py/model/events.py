@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from hami_py.model.limits import Mode, Priority
+from hami_py.model.usage import SliceCard
 
 EventKind: TypeAlias = Literal["joined", "refused", "over", "within", "share", "left"]
 ProcessKey: TypeAlias = tuple[int, int, int]
@@ -53,28 +54,6 @@ class Event:
 
 
 @dataclass(frozen=True)
-class CardSnapshot:
-    """One card of a slice: bytes, requests refused to all processes so far, and the share."""
-
-    memory_used: int
-    memory_limit: int | None
-    refusals: int = 0
-    share: int | None = None
-    mode: Mode = "hard"
-    priority: Priority = "normal"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the slice holds more than its limit."""
-        return self.memory_limit is not None and self.memory_used > self.memory_limit
-
-    @property
-    def regime(self) -> tuple[int | None, Mode, Priority]:
-        """The share, its mode and the priority."""
-        return self.share, self.mode, self.priority
-
-
-@dataclass(frozen=True)
 class ProcessSnapshot:
     """One process. A dead process is visible until its entry is reused."""
 
@@ -87,7 +66,7 @@ class ProcessSnapshot:
 class SliceSnapshot:
     """A slice at one moment. The default is a slice that no process has used yet."""
 
-    cards: Mapping[str, CardSnapshot] = field(default_factory=dict)
+    cards: Mapping[str, SliceCard] = field(default_factory=dict)
     processes: Mapping[ProcessKey, ProcessSnapshot] = field(default_factory=dict)
 
     def refusals(self, uuid: str, key: ProcessKey | None = None) -> int:
@@ -155,15 +134,27 @@ def _refused(before: SliceSnapshot, after: SliceSnapshot) -> Iterator[Event]:
 
 def _crossed(before: SliceSnapshot, after: SliceSnapshot) -> Iterator[Event]:
     for uuid, card in after.cards.items():
-        was_over = uuid in before.cards and before.cards[uuid].is_over
-        if card.is_over != was_over:
-            kind: EventKind = "over" if card.is_over else "within"
+        is_over, was_over = _is_over(card), _is_over(before.cards.get(uuid))
+        if is_over != was_over:
+            kind: EventKind = "over" if is_over else "within"
             yield Event(kind, None, uuid, 0, card.memory_used, card.memory_limit)
+
+
+def _is_over(card: SliceCard | None) -> bool:
+    """Whether the slice holds more than its limit."""
+    return (
+        card is not None and card.memory_limit is not None and card.memory_used > card.memory_limit
+    )
 
 
 def _share_changed(before: SliceSnapshot, after: SliceSnapshot) -> Iterator[Event]:
     for uuid, card in after.cards.items():
+        was = before.cards.get(uuid)
         # The first share of a slice is not a change.
-        if uuid in before.cards and before.cards[uuid].regime != card.regime:
+        if was is not None and _regime(was) != _regime(card):
             now = Event("share", None, uuid, 0, card.memory_used, card.memory_limit)
             yield replace(now, share=card.share, mode=card.mode, priority=card.priority)
+
+
+def _regime(card: SliceCard) -> tuple[int | None, Mode, Priority]:
+    return card.share, card.mode, card.priority

@@ -8,7 +8,6 @@ from pathlib import Path
 from hami_py._native import ProcessUse
 from hami_py.errors import StateError
 from hami_py.model import (
-    CardSnapshot,
     Event,
     ProcessKey,
     ProcessSnapshot,
@@ -90,13 +89,7 @@ def _until(timeout: float | None) -> float:
 def _snapshot(layer: Layer) -> SliceSnapshot:
     uuids = [row.uuid for row in layer.rows]
     return SliceSnapshot(
-        {
-            each.uuid: CardSnapshot(
-                *(each.memory_used, each.memory_limit, each.refusals),
-                *(each.share, each.mode, each.priority),
-            )
-            for each in layer.cards({})
-        },
+        {each.uuid: each for each in layer.cards({})},
         {
             _key(process): ProcessSnapshot(
                 process.alive, {uuid: process.refusals[i] for i, uuid in enumerate(uuids)}

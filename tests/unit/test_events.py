@@ -11,7 +11,7 @@ import pytest
 
 import hami_py as hami
 from hami_py import Event
-from hami_py.model import CardSnapshot, ProcessSnapshot, SliceSnapshot, changes
+from hami_py.model import ProcessSnapshot, SliceCard, SliceSnapshot, changes
 from support.slices import MIB
 from support.stub import StubServer
 from unit.machine import DEADLINE
@@ -28,7 +28,7 @@ def seen(
     """One card and its processes: how much each was refused, and whether it lives."""
     keys = {"a": A, "b": B}
     return SliceSnapshot(
-        {"GPU-1": CardSnapshot(used, limit, total)},
+        {"GPU-1": SliceCard(uuid="GPU-1", memory_used=used, memory_limit=limit, refusals=total)},
         {
             keys[name]: ProcessSnapshot(True, {"GPU-1": value})
             if isinstance(value, int)
@@ -134,11 +134,12 @@ def test_no_refusal_is_reported_twice_while_a_slot_is_freed() -> None:
 
 
 def test_only_a_changed_share_is_reported_and_once() -> None:
-    def look(*regime: Any) -> SliceSnapshot:
-        return SliceSnapshot({"GPU-1": CardSnapshot(7, 100, 0, *regime)})
+    def look(**regime: Any) -> SliceSnapshot:
+        card = SliceCard(uuid="GPU-1", memory_used=7, memory_limit=100, **regime)
+        return SliceSnapshot({"GPU-1": card})
 
-    soft = look(30, "soft", "high")
-    assert told(look(30), look(30), soft, soft, look()) == [
+    hard, soft = look(share=30), look(share=30, mode="soft", priority="high")
+    assert told(hard, hard, soft, soft, look()) == [
         [],
         [],
         [Event("share", None, "GPU-1", 0, 7, 100, 30, "soft", "high")],
