@@ -96,12 +96,12 @@ def drawn(
         more = len(others) - height + 2
         others = [*others[: -more or None], Line(f"… {more} more lines")]
     used, limit = head.text.index("USED"), head.text.index("LIMIT")
-    state, command = head.text.index("STATE"), head.text.index("COMMAND")
+    state = head.text.index("STATE")
     texts = [Text(head.text, style="bold")]
     for line in others:
         text = Text(line.text)
         if line.state:
-            text.stylize(STYLES[line.state], state, command)
+            text.stylize(STYLES[line.state], state, state + len(line.state))
         if line.fullness >= NEARLY_FULL:
             text.stylize("red" if line.fullness > 1 else "yellow", used, limit)
         texts.append(text)

@@ -77,7 +77,7 @@ OF_MACHINE: Formats = {
     "seconds": duration,
     "time": ago,
     "part": lambda part: f"{100 * part:.0f}%",
-    "number": str,
+    "number": lambda number: f"{number:.0f}",
 }
 """How the tables of one machine write a value."""
 

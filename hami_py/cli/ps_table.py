@@ -91,7 +91,7 @@ def lines(
             yield from (Line(f"  {text}") for text in _processes(slice_))
 
 
-def _cell(column: Column[SliceUse], slice_: SliceInfo, row: SliceUse) -> str:
+def _cell(column: Column, slice_: SliceInfo, row: SliceUse) -> str:
     drawn = _DRAWN.get(column.key)
     return drawn(slice_, row) if drawn else written(column.value(row), column.unit, OF_MACHINE)
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hami_py.cli.output import approximate, legible_command
+from hami_py.cli.output import OF_MACHINE, legible_command, written
 from hami_py.cli.ps_table import Key, uses_of
 from hami_py.model import Card, CardUsage, Rates, SliceInfo, SliceUse
 from hami_py.model.columns import orders
@@ -27,56 +27,35 @@ class CardState:
 
 
 @dataclass(frozen=True)
-class ProcessRow:
-    """A process on a card, of any user.
-
-    Attributes:
-        pid: its PID on the host.
-        card: the card's index; ``None``: unknown.
-        user: who runs it; ``-``: unknown.
-        used: the memory that the driver holds for it; ``-``: unknown.
-        slice_: the slice that it is in; ``-``: in none of this user.
-        about: its command.
-    """
-
-    pid: int
-    card: int | None
-    user: str
-    used: str
-    slice_: str
-    about: str
-
-
-@dataclass(frozen=True)
 class Reading:
     """The cards, the slices, the processes and messages about them, at one moment."""
 
     cards: Sequence[CardState]
     rows: Sequence[SliceUse]
-    processes: Sequence[ProcessRow] = ()
+    processes: Sequence[Sequence[str]] = ()
     notes: Sequence[str] = ()
 
 
 def process_rows(
     users: Sequence[CardUser], cards: Sequence[Card], slices: Sequence[SliceInfo]
-) -> list[ProcessRow]:
-    """The processes on the cards, those with the most memory first."""
-    indexes = {card.uuid: card.index for card in cards}
+) -> list[list[str]]:
+    """PID, card, user, memory, slice and command of the processes on the cards, as text."""
+    indexes = {card.uuid: str(card.index) for card in cards}
     inside = {
         process.pid: each.name or each.id[:SHOWN_ID]
         for each in slices
         for process in each.processes
     }
     return [
-        ProcessRow(
-            each.pid,
-            indexes.get(each.card),
+        [
+            str(each.pid),
+            indexes[each.card],
             each.user or "-",
-            "-" if each.memory is None else approximate(each.memory),
+            written(each.memory, "bytes", OF_MACHINE),
             # Without a user, the numbers are not those of this machine.
             inside.get(each.pid, "-") if each.user is not None else "-",
             legible_command(each.command),
-        )
+        ]
         for each in users
         if each.card in indexes
     ]
@@ -124,7 +103,7 @@ class Screen:
     cards: Sequence[tuple[CardState, Sequence[float]]]
     rows: Sequence[tuple[SliceUse, Sequence[float]]]
     order: str
-    processes: Sequence[ProcessRow] = ()
+    processes: Sequence[Sequence[str]] = ()
     notes: Sequence[str] = ()
 
 

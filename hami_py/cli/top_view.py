@@ -113,11 +113,7 @@ def picture(
     top = [*table(_CARDS, cards), Text(), *table(_SLICES, slices)]
     top += [] if slices else [Text("no slices")]
     top += [Text(line, style="yellow") for note in screen.notes for line in wrap(note, width)]
-    processes = [
-        [Text(each) for each in (str(one.pid), _index(one.card), one.user, one.used, one.slice_)]
-        + [Text(one.about)]
-        for one in screen.processes
-    ]
+    processes = [[*map(Text, cells)] for cells in screen.processes]
     below = [Text(), *table(_PROCESSES, processes)] if processes else []
     end = [Text(), Text(f"sorted by {screen.order}; q quit  {_KEYS}", style="dim")] if keys else []
     if height is not None:
@@ -174,10 +170,6 @@ def _table(
 
 def _total(widths: Mapping[str, int]) -> int:
     return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
-
-
-def _index(card: int | None) -> str:
-    return "-" if card is None else str(card)
 
 
 def _card_cells(state: CardState, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:

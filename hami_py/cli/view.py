@@ -117,19 +117,18 @@ def _servers(
 
 def _serve_machine(listen: Listen) -> None:
     with kubernetes_extra():
-        from hami_py.overview import CardReport  # noqa: PLC0415
+        from hami_py.monitor import CardFigures, NodeFigures  # noqa: PLC0415
         from hami_py.view import LocalView  # noqa: PLC0415
-        from hami_py.view.local import MachineReading  # noqa: PLC0415
 
     settings = config.read()
 
-    def read() -> MachineReading:
-        cards, rows, _ = read_machine(settings)
-        found = [
-            CardReport(*(each.uuid, each.index, each.name, "", each.memory_total), memory_used=used)
-            for each, used in ((state.card, state.used) for state in cards)
+    def read() -> NodeFigures:
+        states, rows, _ = read_machine(settings)
+        cards = [
+            CardFigures(each.uuid, each.index, each.name, each.memory_total, used)
+            for each, used in ((state.card, state.used) for state in states)
         ]
-        return MachineReading(found, rows)
+        return NodeFigures("", cards, rows)
 
     service = LocalView(read, listen)
     click.echo(service.address)

@@ -27,7 +27,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from hami_py._native import AccountSnapshot
 from hami_py._native import ProcessUse as AccountProcess
-from hami_py.model.limits import CardLimit, Mode, Priority
+from hami_py.model.limits import CardLimit, Mode, Priority, regime
 
 _NS = 1_000_000_000
 
@@ -284,7 +284,7 @@ class SliceUse:
         level: how the limits of a container are enforced; None = unknown.
         state: the slice's state; empty for a container.
         user: who runs its programs; None = unknown.
-        command: its command line, on one line.
+        command: its command line, on one line; None = unknown.
     """
 
     use: SliceCard
@@ -299,12 +299,43 @@ class SliceUse:
     level: Level | None = None
     state: str = ""
     user: str | None = None
-    command: str = ""
+    command: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         """Which one it is: namespace, pod, container, card."""
         return self.namespace, self.pod, self.container, self.use.uuid
+
+    @property
+    def used(self) -> SliceCard | None:
+        """What it uses; None = unknown."""
+        return self.use if self.is_known else None
+
+    @property
+    def memory_part(self) -> float | None:
+        """The used part of the memory limit; None = unknown, or no limit."""
+        limit = self.use.memory_limit
+        return self.use.memory_used / limit if limit and self.is_known else None
+
+    @property
+    def regime(self) -> str:
+        """The share, how it is enforced, and the priority, as text."""
+        return regime(self.use.share, self.use.mode, self.use.priority)
+
+    @property
+    def share_limit(self) -> float | None:
+        """The part of the card's time that it may use; None = no limit."""
+        return None if self.use.share is None else self.use.share / 100
+
+    @property
+    def share_soft(self) -> bool | None:
+        """Whether the share is soft; None = it has no share, or has not started."""
+        has_one = self.use.share is not None and self.processes is not None
+        return self.use.mode == "soft" if has_one else None
+
+    @property
+    def history(self) -> None:
+        """Each view that shows it has its own."""
 
 
 K = TypeVar("K", bound=Hashable)

@@ -35,10 +35,10 @@ class CardFigures:
     model: str
     memory: int
     memory_used: int | None
-    memory_allocated: int
-    share_allocated: float
-    foreign: int
-    healthy: bool
+    memory_allocated: int = 0
+    share_allocated: float = 0.0
+    foreign: int = 0
+    healthy: bool = True
 
 
 @dataclass(frozen=True)

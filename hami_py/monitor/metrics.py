@@ -110,7 +110,7 @@ class _Figures(Collector):
 
 
 def _families(
-    columns: Sequence[Column[R]], labels: Sequence[str], rows: Sequence[tuple[Sequence[str], R]]
+    columns: Sequence[Column], labels: Sequence[str], rows: Sequence[tuple[Sequence[str], R]]
 ) -> Iterator[Metric]:
     """The metrics among the columns, with a sample for each row whose value is known."""
     for column in columns:

@@ -6,14 +6,12 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-
-import msgspec
+from collections.abc import Callable
+from dataclasses import replace
 
 from hami_py.errors import HamiError
-from hami_py.model import Rates, SliceUse
-from hami_py.monitor import Histories, History, Reading
+from hami_py.model import Rates
+from hami_py.monitor import Histories, History, NodeFigures, readings_of, used_shares
 from hami_py.overview import CardReport, NodeReport, Overview
 from hami_py.view.picture import Shown, picture
 from hami_py.view.session import Refused
@@ -24,19 +22,11 @@ _PERIOD_S = 1.0
 _ASKED_S = 10.0
 
 
-@dataclass(frozen=True)
-class MachineReading:
-    """The machine's cards, and the slices on them."""
-
-    cards: Sequence[CardReport]
-    slices: Sequence[SliceUse]
-
-
 class Machine:
     """The view of this machine. It is read once a second while a page asks.
 
     Args:
-        read: reads the machine.
+        read: reads the machine's cards, and the slices on them.
 
     Attributes:
         name: the machine's name.
@@ -45,7 +35,7 @@ class Machine:
         problem: why the last reading failed; empty: it did not.
     """
 
-    def __init__(self, read: Callable[[], MachineReading]) -> None:
+    def __init__(self, read: Callable[[], NodeFigures]) -> None:
         self.shown: Shown | None = None
         self.refused: Refused | None = None
         self.problem = ""
@@ -99,31 +89,25 @@ class Machine:
             self._asked.clear()
             self._asked.wait(_PERIOD_S)
 
-    def take(self, reading: MachineReading, now_s: float) -> None:
+    def take(self, reading: NodeFigures, now_s: float) -> None:
         """Takes a reading; ``now_s`` is of the monotonic clock."""
-        engine = ((each.key, now_s, each.use.engine_time) for each in reading.slices)
+        engine = ((each.key, now_s, each.use.engine_time) for each in reading.containers)
         shares = self._rates.take(engine)
-        slices = [
-            replace(each, node=self.name, share_used=shares[each.key]) for each in reading.slices
-        ]
-        cards = [_card(card, slices) for card in reading.cards]
-        node = NodeReport(self.name, "", "", cards=tuple(cards))
+        slices = tuple(
+            replace(each, node=self.name, share_used=shares[each.key])
+            for each in reading.containers
+        )
+        figures = replace(reading, containers=slices)
         if self._histories.is_due(now_s):
-            readings = [
-                Reading(("", "", "", card.uuid), card.memory_used, card.share_used)
-                for card in cards
-            ]
-            readings += [
-                Reading(each.key, each.use.memory_used, each.share_used) for each in slices
-            ]
-            self._histories.take(readings, now_s)
-        overview = Overview((node,), tuple(slices))
+            self._histories.take(readings_of(figures), now_s)
+        used = used_shares(figures)
+        cards = tuple(
+            CardReport(
+                *(each.uuid, each.index, each.model, "", each.memory),
+                memory_used=each.memory_used,
+                share_used=used.get(each.uuid),
+            )
+            for each in figures.cards
+        )
+        overview = Overview((NodeReport(self.name, "", "", cards=cards),), slices)
         self.shown = picture(overview, now_s, title=self.name, is_machine=True)
-
-
-def _card(card: CardReport, slices: Sequence[SliceUse]) -> CardReport:
-    here = [each for each in slices if each.use.uuid == card.uuid]
-    shares = [each.share_used for each in here if each.share_used is not None]
-    return msgspec.structs.replace(
-        card, containers=len(here), share_used=sum(shares) if shares or not here else None
-    )

@@ -309,7 +309,10 @@ class Container {
 /** A cell with a value as text. */
 function plain({ key, unit }) {
   const text = make("span");
-  const update = (each) => write(text, each[key] === null || each[key] === "" ? "–" : UNITS[unit](each[key]));
+  const update = ({ [key]: value }) => {
+    write(text, value === null || value === "" ? "–" : UNITS[unit](value));
+    text.classList.toggle("warning", key === "refusals" && value > 0);
+  };
   return { children: [text], update };
 }
 
@@ -352,14 +355,6 @@ const DRAWN = {
       share.update(series.share, 1, percent);
     };
     return { children: [memory.element, share.element], history };
-  },
-  refusals(column) {
-    const cell = plain(column);
-    const update = (each) => {
-      cell.update(each);
-      cell.children[0].classList.toggle("warning", each.refusals > 0);
-    };
-    return { ...cell, update };
   },
 };
 

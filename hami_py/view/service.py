@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from hami_py.errors import InvalidValue
 from hami_py.kube import UserServers, is_token
+from hami_py.monitor import NodeFigures
 from hami_py.serving import Listen, Server
 from hami_py.view.application import NoToken, Viewer, application
-from hami_py.view.local import Machine, MachineReading
+from hami_py.view.local import Machine
 from hami_py.view.session import SessionSettings
 from hami_py.view.sessions import Sessions
 
@@ -81,7 +82,7 @@ class LocalView:
         token: the token.
     """
 
-    def __init__(self, read: Callable[[], MachineReading], listen: Listen) -> None:
+    def __init__(self, read: Callable[[], NodeFigures], listen: Listen) -> None:
         if listen.host not in _LOOPBACK:
             fix = f"choose one of {', '.join(_LOOPBACK)}: it shows your programs"
             raise InvalidValue("--listen", listen.host, fix)

@@ -18,7 +18,6 @@ from rich.console import Console
 
 from hami_py.cli.top_state import (
     CardState,
-    ProcessRow,
     Reading,
     Screen,
     TopState,
@@ -151,7 +150,7 @@ def screen() -> Screen:
         for name, index in ((NAMES[0], 0), (NAMES[0], 1), (NAMES[1], 0), (NAMES[2], 1))
     ]
     processes = [
-        ProcessRow(4_100_000 + i, i % 2, "alice", "3.3GiB", NAMES[0], COMMAND) for i in range(30)
+        [str(4_100_000 + i), str(i % 2), "alice", "3.3GiB", NAMES[0], COMMAND] for i in range(30)
     ]
     state = TopState()
     for second in range(70):

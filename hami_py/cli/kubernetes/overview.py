@@ -16,7 +16,7 @@ from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.settings import read_settings, settings_option
 from hami_py.cli.output import report
 from hami_py.model import check_object_name
-from hami_py.model.columns import orders, record
+from hami_py.model.columns import CARDS, orders, record
 
 if TYPE_CHECKING:
     from hami_py.overview import Overview, Reader
@@ -25,7 +25,7 @@ _FORMATS = ("json", "yaml", "wide")
 Format = Literal["json", "yaml", "wide"]
 
 _POD_ORDERS = ("name", *orders("pods"))
-_NODE_ORDERS = ("name", "used", "allocated", "total", "share", "share-allocated", "containers")
+_NODE_ORDERS = ("name", *orders("nodes", CARDS))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from hami_py.cli.output import OF_CLUSTER, align, written
@@ -141,12 +142,12 @@ def _waiting(waiting: Sequence[WaitingPod], *, shows_all: bool) -> Iterator[str]
 
 
 def _card_lines(nodes: Iterable[NodeReport]) -> Iterator[str]:
-    columns = [column for column in CARDS if "cards" in column.heads]
-    rows = [[node.name, *_cells_of(columns, card)] for node in nodes for card in node.cards]
-    yield from align([["NODE", *(column.heads["cards"] for column in columns)], *rows])
+    shown = columns("cards", CARDS)
+    rows = [[node.name, *_cells_of(shown, card)] for node in nodes for card in node.cards]
+    yield from align([["NODE", *(column.heads["cards"] for column in shown)], *rows])
 
 
-def _cells_of(columns: Iterable[Column[R]], row: R) -> list[str]:
+def _cells_of(columns: Iterable[Column], row: R) -> list[str]:
     return [written(column.value(row), column.unit, OF_CLUSTER) for column in columns]
 
 
@@ -168,37 +169,20 @@ def pod_lines(rows: Sequence[SliceUse], order: str) -> Iterator[str]:
     yield from align([[column.heads["pods"] for column in shown], *cells])
 
 
-_NODE_HEADS = (
-    *("NAME", "GPUS", "USED(GiB)", "ALLOCATED(GiB)", "TOTAL(GiB)", "SHARE%", "SHARE ALLOCATED%"),
-    *("CONTAINERS", "MODE", "LEVEL"),
-)
-
-NODE_ORDERS: dict[str, Callable[[NodeReport], float | None]] = {
-    "used": lambda node: _sum(card.memory_used for card in node.cards),
-    "allocated": lambda node: _sum(card.memory_allocated for card in node.cards),
-    "total": lambda node: _sum(card.memory for card in node.cards),
-    "share": lambda node: _sum(card.share_used for card in node.cards),
-    "share-allocated": lambda node: _sum(card.share_allocated for card in node.cards),
-    "containers": lambda node: _sum(card.containers for card in node.cards),
-}
-"""The values of ``--sort-by`` for nodes, likewise."""
-
-
 def node_lines(nodes: Sequence[NodeReport], order: str) -> Iterator[str]:
     """A line for each node, with the sums over its cards; 100% is the time of one card."""
-    rows = []
-    for node in _sorted(nodes, NODE_ORDERS.get(order)):
-        sums = {name: value(node) for name, value in NODE_ORDERS.items()}
-        rows.append(
-            (
-                *(node.name, str(len(node.cards))),
-                *(_gib(sums[name]) for name in ("used", "allocated", "total")),
-                *(_percent(sums[name]) for name in ("share", "share-allocated")),
-                *(_number(sums["containers"]), node.mode, node.level or "-"),
-            )
-        )
-    yield from align([_NODE_HEADS, *rows])
+    shown, by = columns("nodes", CARDS), orders("nodes", CARDS).get(order)
+    lines = [["NAME", "GPUS", *(column.heads["nodes"] for column in shown), "MODE", "LEVEL"]]
+    for node in _sorted(nodes, partial(_total, by) if by else None):
+        sums = [written(_total(column, node), column.unit, OF_CLUSTER) for column in shown]
+        lines.append([node.name, str(len(node.cards)), *sums, node.mode, node.level or "-"])
+    yield from align(lines)
     yield from _remarks(nodes)
+
+
+def _total(column: Column, node: NodeReport) -> float | None:
+    values = (column.value(card) for card in node.cards)
+    return _sum(None if value is None else float(value) for value in values)
 
 
 def _sorted(rows: Sequence[R], order: Callable[[R], Value] | None) -> list[R]:

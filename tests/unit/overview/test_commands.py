@@ -83,6 +83,15 @@ def test_pods_are_sorted(cluster: FakeCluster, order: str, first: str) -> None:
     assert [rows[0][1], len(rows)] == [first, 2]
 
 
+def test_the_row_of_a_node_has_the_sums_of_its_cards(cluster: FakeCluster) -> None:
+    head, *rows = cells(said("top", "node", "--sort-by", "containers"))
+    assert head[:5] == ["NAME", "GPUS", "USED(GiB)", "ALLOCATED(GiB)", "TOTAL(GiB)"]
+    assert rows == [
+        ["gpu-a", "1", "9", "9.5", "40", "-", "30", "2", "full", "preload"],
+        ["gpu-b", "2", "-", "0", "80", "-", "0", "0", "full", "preload"],
+    ]
+
+
 def test_top_pod_has_the_own_namespace_as_kubectl(cluster: FakeCluster) -> None:
     assert [row[1] for row in cells(said("top", "pod"))] == ["NAME", "small"]
     assert [row[1] for row in cells(said("top", "pod", "-n", "others"))] == ["NAME", "big"]

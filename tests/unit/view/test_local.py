@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from hami_py.errors import InvalidValue
-from hami_py.overview import CardReport
+from hami_py.monitor import CardFigures, NodeFigures
 from hami_py.serving import Listen
 from hami_py.view import LocalView
-from hami_py.view.local import Machine, MachineReading
+from hami_py.view.local import Machine
 from support.slice_uses import container
 from unit import machine
 from unit.machine import GIB, HOLD, Hami
@@ -74,14 +74,14 @@ def test_it_shows_the_cards_and_the_slices(address: str, hami: Hami) -> None:
 
 def test_it_listens_on_loopback_only() -> None:
     with pytest.raises(InvalidValue, match="it shows your programs"):
-        LocalView(lambda: MachineReading((), ()), Listen("0.0.0.0", 0))  # noqa: S104
+        LocalView(lambda: NodeFigures(""), Listen("0.0.0.0", 0))  # noqa: S104
 
 
-def reading(engine_s: float) -> MachineReading:
-    card = CardReport("GPU-a", 0, "A100", "", 40 * GIB, None, 7 * GIB, None, None, None)
+def reading(engine_s: float) -> NodeFigures:
+    card = CardFigures("GPU-a", 0, "A100", 40 * GIB, 7 * GIB)
     names = ("", "train", "", "GPU-a")
     use = container(*names, limit=4 * GIB, share=50, memory_used=GIB, engine_time=engine_s)
-    return MachineReading([card], [use])
+    return NodeFigures("", [card], [use])
 
 
 def test_the_used_share_is_that_between_two_readings() -> None:
@@ -108,11 +108,11 @@ def test_a_reading_that_fails_is_not_the_last() -> None:
     failures: list[Exception] = [OSError("too many open files"), ValueError("odd")]
     problems: list[str] = []
 
-    def read() -> MachineReading:
+    def read() -> NodeFigures:
         problems.append(here.problem)
         if failures:
             raise failures.pop()
-        return MachineReading([], [])
+        return NodeFigures("")
 
     here = Machine(read)
     here.start()
@@ -129,7 +129,7 @@ def test_a_reading_that_fails_is_not_the_last() -> None:
 
 def test_the_address_names_the_one_that_it_listens_on() -> None:
     """A browser may take localhost for ::1, where another user may listen."""
-    view = LocalView(lambda: MachineReading([], []), Listen("localhost", 0))
+    view = LocalView(lambda: NodeFigures(""), Listen("localhost", 0))
     view.start()
     try:
         assert view.address.startswith("http://127.0.0.1:")
