@@ -9,9 +9,9 @@ from hami_py._native import AccountSnapshot, ProcessUse
 from hami_py.agent.observer import REPORTS, Observer
 from hami_py.agent.starts import StartTimes
 from hami_py.agent.state import NodeState
-from hami_py.model import CardLimit, Level, Mode, Rates, SliceUse, slice_card
+from hami_py.model import CardLimit, Level, Mode, NodeCard, Rates, SliceUse, slice_card
 from hami_py.model.pods.wire import CardAllocation, NodeMode
-from hami_py.monitor import CardFigures, NodeFigures
+from hami_py.monitor import NodeFigures
 from hami_py.monitor.figures import PodExcess
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import cards_of
@@ -89,11 +89,11 @@ class Figures:
             )
         return {slot: use for slot, (_, use) in uses.items()}
 
-    def _cards(self) -> Iterator[CardFigures]:
+    def _cards(self) -> Iterator[NodeCard]:
         view = self._state.view()
         for card in self._state.published_cards():
             memory_mib, cores = assigned_on(view, card.uuid)
-            yield CardFigures(
+            yield NodeCard(
                 uuid=card.uuid,
                 index=card.index,
                 model=card.model,
@@ -105,7 +105,7 @@ class Figures:
                 healthy=card.healthy,
             )
 
-    def _containers(self, indexes: Mapping[str, int]) -> Iterator[SliceUse]:
+    def _containers(self, indexes: Mapping[str, int | None]) -> Iterator[SliceUse]:
         accounts = self.note_use()
         shares, started = self._shares, set()
         for entry in list(self._state.ledger.entries.values()):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from hami_py.errors import HamiError
 from hami_py.kube import Reference, Undecoded
 from hami_py.model.pods import assignment_of
-from hami_py.model.pods.decoding import ApiObject
-from hami_py.model.pods.objects import Pod, PodStatus
+from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.request import pod_containers
+from hami_py.model.pods.statuses import DetailedStatus
 from hami_py.model.pods.wire import Assignment
 from hami_py.node.decision import BoundPod
 
@@ -24,44 +24,10 @@ _REMEMBERED = 1000
 """Deleted pods whose UIDs are remembered: the kubelet's record may have them for a while."""
 
 
-class Terminated(ApiObject, frozen=True):
-    """``ContainerStateTerminated``."""
-
-    exit_code: int = 0
-    started_at: str | None = None
-
-
-class Running(ApiObject, frozen=True):
-    """``ContainerStateRunning``."""
-
-    started_at: str | None = None
-
-
-class ContainerState(ApiObject, frozen=True):
-    """``ContainerState``."""
-
-    running: Running | None = None
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(ApiObject, frozen=True):
-    """``ContainerStatus``."""
-
-    name: str
-    state: ContainerState = ContainerState()
-
-
-class NodePodStatus(PodStatus, frozen=True):
-    """``PodStatus`` with what the agent reads of it."""
-
-    container_statuses: tuple[ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
-
-
 class NodePod(Pod, frozen=True):
     """A pod with what the agent reads of it."""
 
-    status: NodePodStatus | None = None
+    status: DetailedStatus | None = None
 
     @property
     def created_at(self) -> str | None:
@@ -71,10 +37,9 @@ class NodePod(Pod, frozen=True):
     @property
     def started_at(self) -> tuple[str | None, ...]:
         """When each of its containers started that runs or has ended."""
-        status = self.status or NodePodStatus()
-        statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-        states = (each.state.running or each.state.terminated for each in statuses)
-        return tuple(state.started_at for state in states if state is not None)
+        states = (self.status or DetailedStatus()).states
+        begun = (state.running or state.terminated for state in states)
+        return tuple(each.started_at for each in begun if each is not None)
 
     @property
     def title(self) -> str:
@@ -94,7 +59,7 @@ class NodePod(Pod, frozen=True):
         spec = next((each for each in self.spec.containers or () if each.name == container), None)
         if spec is None or spec.restart_policy or spec.restart_policy_rules:
             return False
-        status = self.status or NodePodStatus()
+        status = self.status or DetailedStatus()
         for each in status.container_statuses or ():
             ended = each.state.terminated
             if each.name == container and ended is not None:

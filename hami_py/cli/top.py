@@ -10,14 +10,13 @@ import click
 from hami_py import config, gpu
 from hami_py.cli.commands import TOP, Commands
 from hami_py.cli.top_state import (
-    CardState,
     Reading,
     process_rows,
     rows_of,
     rows_of_own,
 )
 from hami_py.config import HAMI_SLICE, Settings
-from hami_py.model import SliceInfo, SliceUse
+from hami_py.model import NodeCard, SliceInfo, SliceUse
 from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage
 
 
@@ -47,12 +46,11 @@ def top(context: click.Context, interval: float) -> None:
 
     def read() -> Reading:
         cards, rows, slices = read_machine(settings)
-        known = [state.card for state in cards]
-        indices = {card.uuid: card.index for card in known}
+        indices = {card.uuid: card.index for card in cards if card.index is not None}
         return Reading(
             cards,
             rows,
-            process_rows(card_users(), known, slices),
+            process_rows(card_users(), cards, slices),
             overbooked(settings, indices, of_all_users=True),
         )
 
@@ -69,18 +67,20 @@ def top(context: click.Context, interval: float) -> None:
 
 def read_machine(
     settings: Settings,
-) -> tuple[Sequence[CardState], Sequence[SliceUse], Sequence[SliceInfo]]:
+) -> tuple[Sequence[NodeCard], Sequence[SliceUse], Sequence[SliceInfo]]:
     """The cards of this machine, and the user's slices on them: as rows, and as they are."""
     found = cards(settings)
     free = gpu.memory_free([card.uuid for card in found])
-    states = [
-        CardState(card, card.memory_total - free[card.uuid] if card.uuid in free else None)
-        for card in found
+    totals = {card.uuid: card.memory_total for card in found}
+    used = {uuid: totals[uuid] - left for uuid, left in free.items()}
+    known = [
+        NodeCard(each.uuid, each.index, each.name, each.memory_total, used.get(each.uuid))
+        for each in found
     ]
     slices = list_slices(settings)
     around = {Path(each).name for each in settings.environment.get(HAMI_SLICE, "").split(":")}
     if limits(settings).source == "none" or any(each.id in around for each in slices):
-        return states, rows_of(slices), slices
+        return known, rows_of(slices), slices
     # Slices that programs in here have created are below the own one.
     own = rows_of_own(usage(settings).cards, found)
-    return states, [*own, *rows_of(slices)], slices
+    return known, [*own, *rows_of(slices)], slices

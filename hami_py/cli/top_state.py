@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from hami_py.cli.output import OF_MACHINE, legible_command, written
 from hami_py.cli.ps_table import Key, uses_of
-from hami_py.model import Card, CardUsage, Rates, SliceInfo, SliceUse
+from hami_py.model import Card, CardUsage, NodeCard, Rates, SliceInfo, SliceUse
 from hami_py.model.columns import orders
 from hami_py.slices import SHOWN_ID, CardUser
 
@@ -19,25 +19,17 @@ OWN = "this container"
 
 
 @dataclass(frozen=True)
-class CardState:
-    """A card: all of its memory, and the part in use (``None``: unknown), in bytes."""
-
-    card: Card
-    used: int | None
-
-
-@dataclass(frozen=True)
 class Reading:
     """The cards, the slices, the processes and messages about them, at one moment."""
 
-    cards: Sequence[CardState]
+    cards: Sequence[NodeCard]
     rows: Sequence[SliceUse]
     processes: Sequence[Sequence[str]] = ()
     notes: Sequence[str] = ()
 
 
 def process_rows(
-    users: Sequence[CardUser], cards: Sequence[Card], slices: Sequence[SliceInfo]
+    users: Sequence[CardUser], cards: Sequence[NodeCard], slices: Sequence[SliceInfo]
 ) -> list[list[str]]:
     """PID, card, user, memory, slice and command of the processes on the cards, as text."""
     indexes = {card.uuid: str(card.index) for card in cards}
@@ -100,7 +92,7 @@ class Screen:
         notes: messages.
     """
 
-    cards: Sequence[tuple[CardState, Sequence[float]]]
+    cards: Sequence[tuple[NodeCard, Sequence[float]]]
     rows: Sequence[tuple[SliceUse, Sequence[float]]]
     order: str
     processes: Sequence[Sequence[str]] = ()
@@ -119,8 +111,7 @@ class TopState:
     def take(self, reading: Reading, now_s: float) -> Screen:
         """The picture after a reading; ``now_s`` is of any monotonic clock."""
         self._memory = {
-            each.card.uuid: _with(self._memory.get(each.card.uuid), _part(each))
-            for each in reading.cards
+            each.uuid: _with(self._memory.get(each.uuid), _part(each)) for each in reading.cards
         }
         shares = self._rates.take((row.key, now_s, row.use.engine_time) for row in reading.rows)
         self._busy = {key: _with(self._busy.get(key), share) for key, share in shares.items()}
@@ -140,7 +131,7 @@ class TopState:
             return -float(value or 0.0), of[0].pod
 
         return Screen(
-            [(each, self._memory[each.card.uuid]) for each in reading.cards],
+            [(each, self._memory[each.uuid]) for each in reading.cards],
             sorted(rows, key=place),
             name,
             reading.processes,
@@ -148,9 +139,8 @@ class TopState:
         )
 
 
-def _part(state: CardState) -> float | None:
-    total = state.card.memory_total
-    return None if state.used is None or not total else state.used / total
+def _part(card: NodeCard) -> float | None:
+    return None if card.memory_used is None or not card.memory else card.memory_used / card.memory
 
 
 def _with(history: deque[float] | None, value: float | None) -> deque[float]:

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from hami_py.cli.live import keys
 from hami_py.cli.output import OF_MACHINE, approximate, written
-from hami_py.cli.top_state import ORDERS, CardState, Reading, Screen, TopState
-from hami_py.model import SliceUse
+from hami_py.cli.top_state import ORDERS, Reading, Screen, TopState
+from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import columns, least_wanted
 
 Read = Callable[[], Reading]
@@ -172,10 +172,10 @@ def _total(widths: Mapping[str, int]) -> int:
     return sum(widths.values()) + len(_GAP) * (len(widths) - 1)
 
 
-def _card_cells(state: CardState, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
-    used = "-" if state.used is None else approximate(state.used)
-    yield from (Text(str(state.card.index)), Text(state.card.name))
-    yield Text(f"{used}/{approximate(state.card.memory_total)}")
+def _card_cells(card: NodeCard, history: Sequence[float], drawing: Drawing) -> Iterator[Text]:
+    used = written(card.memory_used, "bytes", OF_MACHINE)
+    yield from (Text(str(card.index)), Text(card.model))
+    yield Text(f"{used}/{approximate(card.memory)}")
     yield drawing.bar(history[-1] if history else None)
     yield drawing.line(history)
 

@@ -117,17 +117,13 @@ def _servers(
 
 def _serve_machine(listen: Listen) -> None:
     with kubernetes_extra():
-        from hami_py.monitor import CardFigures, NodeFigures  # noqa: PLC0415
+        from hami_py.monitor import NodeFigures  # noqa: PLC0415
         from hami_py.view import LocalView  # noqa: PLC0415
 
     settings = config.read()
 
     def read() -> NodeFigures:
-        states, rows, _ = read_machine(settings)
-        cards = [
-            CardFigures(each.uuid, each.index, each.name, each.memory_total, used)
-            for each, used in ((state.card, state.used) for state in states)
-        ]
+        cards, rows, _ = read_machine(settings)
         return NodeFigures("", cards, rows)
 
     service = LocalView(read, listen)

@@ -37,6 +37,7 @@ from hami_py.model.request import (
 from hami_py.model.usage import (
     CardUsage,
     Level,
+    NodeCard,
     ProcessUsage,
     Rates,
     SliceCard,
@@ -65,6 +66,7 @@ __all__ = [
     "LimitRequest",
     "Limits",
     "Mode",
+    "NodeCard",
     "Plan",
     "Priority",
     "ProcessKey",

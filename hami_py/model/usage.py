@@ -338,6 +338,39 @@ class SliceUse:
         """Each view that shows it has its own."""
 
 
+@dataclass(frozen=True)
+class NodeCard:
+    """A card of a node or of this machine, and what is in use of it; None = unknown.
+
+    Attributes:
+        uuid: its UUID.
+        index: its index in NVML; None = its node no longer publishes it.
+        model: its name in NVML.
+        memory: all of its memory, in bytes.
+        memory_used: the part that is in use, by NVML.
+        memory_allocated: the part that is allocated to containers.
+        share_allocated: the allocated part of its time, 0 to 1.
+        foreign: bytes that no allocation covers.
+        healthy: new pods may get it.
+        state: ``schedulable``, ``cordoned``, ``unhealthy`` or ``missing``; empty without a cluster.
+        share_used: the part of its time that its containers have used in the last second or two.
+        containers: how many containers have part of it.
+    """
+
+    uuid: str
+    index: int | None
+    model: str
+    memory: int
+    memory_used: int | None = None
+    memory_allocated: int | None = None
+    share_allocated: float | None = None
+    foreign: int | None = None
+    healthy: bool | None = None
+    state: str = ""
+    share_used: float | None = None
+    containers: int | None = None
+
+
 K = TypeVar("K", bound=Hashable)
 
 

@@ -5,7 +5,6 @@
 """
 
 from hami_py.monitor.figures import (
-    CardFigures,
     NodeFigures,
     PodExcess,
     Starts,
@@ -24,7 +23,6 @@ from hami_py.monitor.history import (
 from hami_py.monitor.metrics import exposition
 
 __all__ = [
-    "CardFigures",
     "Histories",
     "History",
     "NodeFigures",

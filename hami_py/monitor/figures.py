@@ -10,35 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hami_py.errors import InvalidValue
-from hami_py.model import Level, SliceUse
+from hami_py.model import Level, NodeCard, SliceUse
 from hami_py.model.pods.decoding import prepare
-
-
-@dataclass(frozen=True)
-class CardFigures:
-    """A card of the node.
-
-    Attributes:
-        uuid: its UUID.
-        index: its index in NVML.
-        model: its model.
-        memory: all of its memory.
-        memory_used: the part that is in use, by NVML; None = unknown.
-        memory_allocated: the part that is allocated to containers.
-        share_allocated: the allocated part of its time.
-        foreign: memory that no allocation covers.
-        healthy: new pods may get it.
-    """
-
-    uuid: str
-    index: int
-    model: str
-    memory: int
-    memory_used: int | None
-    memory_allocated: int = 0
-    share_allocated: float = 0.0
-    foreign: int = 0
-    healthy: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,7 +60,7 @@ class NodeFigures:
     """
 
     node: str
-    cards: Sequence[CardFigures] = ()
+    cards: Sequence[NodeCard] = ()
     containers: Sequence[SliceUse] = ()
     findings: Mapping[str, int] = field(default_factory=dict)
     waiting: int = 0

@@ -16,7 +16,6 @@ may not read something sees the rest, and a note that names the missing right.
 
 from hami_py.overview.reading import Reader, Scope
 from hami_py.overview.report import (
-    CardReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -24,7 +23,6 @@ from hami_py.overview.report import (
 )
 
 __all__ = [
-    "CardReport",
     "NamespaceReport",
     "NodeReport",
     "Overview",

@@ -10,13 +10,12 @@ import msgspec
 from hami_py.cluster.explanation import AllocatedCard, AllocatedNamespace
 from hami_py.cluster.view import ClusterView, Listed
 from hami_py.errors import HamiError
-from hami_py.model import SliceCard, SliceUse, pods
+from hami_py.model import NodeCard, SliceCard, SliceUse, pods
 from hami_py.model.pods import objects
 from hami_py.monitor import NodeFigures, used_shares
 from hami_py.overview.agents import Answers
 from hami_py.overview.objects import SeenNode, SeenPod
 from hami_py.overview.report import (
-    CardReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -147,9 +146,9 @@ def _models(node: objects.Node | None, settings: pods.PodSettings) -> dict[str, 
 
 def _cards(
     usages: Iterable[AllocatedCard], models: Mapping[str, str], has_all_pods: bool
-) -> Iterator[CardReport]:
+) -> Iterator[NodeCard]:
     for usage in sorted(usages, key=lambda card: (card.index is None, card.index or 0, card.uuid)):
-        yield CardReport(
+        yield NodeCard(
             uuid=usage.uuid,
             index=usage.index,
             model=models.get(usage.uuid, ""),
@@ -168,14 +167,20 @@ def _used(node: NodeReport, answers: Answers) -> NodeReport:
         if silent is None and answers.forbidden is None:
             silent = "no node agent runs there"
         return msgspec.structs.replace(node, silent=silent)
-    memory, shares = {card.uuid: card.memory_used for card in figures.cards}, used_shares(figures)
-    cards = tuple(
-        msgspec.structs.replace(
-            card, memory_used=memory.get(card.uuid), share_used=shares.get(card.uuid)
+    seen, shares = {card.uuid: card for card in figures.cards}, used_shares(figures)
+    cards = []
+    for card in node.cards:
+        known = seen.get(card.uuid, card)
+        cards.append(
+            replace(
+                card,
+                memory_used=known.memory_used,
+                foreign=known.foreign,
+                healthy=known.healthy,
+                share_used=shares.get(card.uuid),
+            )
         )
-        for card in node.cards
-    )
-    return msgspec.structs.replace(node, level=figures.level, cards=cards)
+    return msgspec.structs.replace(node, level=figures.level, cards=tuple(cards))
 
 
 def _containers(

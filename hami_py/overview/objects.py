@@ -12,46 +12,19 @@ from hami_py.cluster.view import Listed
 from hami_py.kube import Undecoded
 from hami_py.model.pods import objects
 from hami_py.model.pods.decoding import ApiObject, prepare
-
-
-class WaitingState(ApiObject, frozen=True):
-    """``ContainerStateWaiting``."""
-
-    reason: str | None = None
-    message: str | None = None
-
-
-class State(ApiObject, frozen=True):
-    """``ContainerState``."""
-
-    waiting: WaitingState | None = None
-
-
-class ContainerStatus(ApiObject, frozen=True):
-    """``ContainerStatus``."""
-
-    name: str = ""
-    state: State | None = None
-
-
-class SeenStatus(objects.PodStatus, frozen=True):
-    """``PodStatus``, with what its containers wait for."""
-
-    container_statuses: tuple[ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+from hami_py.model.pods.statuses import DetailedStatus, Waiting
 
 
 class SeenPod(objects.Pod, frozen=True):
     """A pod that requests cards."""
 
-    status: SeenStatus | None = None
+    status: DetailedStatus | None = None
 
     @property
-    def waits_for(self) -> tuple[WaitingState, ...]:
+    def waits_for(self) -> tuple[Waiting, ...]:
         """The reasons for which its containers wait, init containers first."""
-        status = self.status or SeenStatus()
-        statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-        return tuple(each.state.waiting for each in statuses if each.state and each.state.waiting)
+        states = (self.status or DetailedStatus()).states
+        return tuple(state.waiting for state in states if state.waiting)
 
 
 class NodeAddress(ApiObject, frozen=True):

@@ -8,37 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from hami_py.model import SliceUse
+from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import record
-
-
-class CardReport(msgspec.Struct, frozen=True):
-    """A card.
-
-    Attributes:
-        uuid: its UUID.
-        index: its index in NVML; ``None``: its node no longer publishes it.
-        model: its name in NVML.
-        state: ``schedulable``, ``cordoned``, ``unhealthy`` or ``missing``.
-        memory: all of its memory.
-        memory_allocated: the part that is allocated to pods.
-        memory_used: the part that is in use, by NVML.
-        share_allocated: the allocated part of its time.
-        share_used: the part that its containers have used in the last second or two.
-        containers: how many containers have part of it. All allocated amounts are ``None`` if the
-            user may not read the pods of all namespaces.
-    """
-
-    uuid: str
-    index: int | None
-    model: str
-    state: str
-    memory: int
-    memory_allocated: int | None = None
-    memory_used: int | None = None
-    share_allocated: float | None = None
-    share_used: float | None = None
-    containers: int | None = None
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -49,7 +20,8 @@ class NodeReport(msgspec.Struct, frozen=True):
         address: its internal IP address.
         mode: how its cards are used.
         level: how the limits of new containers are enforced.
-        cards: its cards, by index.
+        cards: its cards, by index. All allocated amounts are ``None`` if the user may not read the
+            pods of all namespaces.
         blocked: why it gets no new pods, whatever its cards have free.
         silent: why the use of its cards is unknown.
     """
@@ -58,7 +30,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     address: str
     mode: str
     level: str | None = None
-    cards: tuple[CardReport, ...] = ()
+    cards: tuple[NodeCard, ...] = ()
     blocked: str | None = None
     silent: str | None = None
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hami_py.errors import HamiError
 from hami_py.model import Rates
 from hami_py.monitor import Histories, History, NodeFigures, readings_of, used_shares
-from hami_py.overview import CardReport, NodeReport, Overview
+from hami_py.overview import NodeReport, Overview
 from hami_py.view.picture import Shown, picture
 from hami_py.view.session import Refused
 
@@ -101,13 +101,6 @@ class Machine:
         if self._histories.is_due(now_s):
             self._histories.take(readings_of(figures), now_s)
         used = used_shares(figures)
-        cards = tuple(
-            CardReport(
-                *(each.uuid, each.index, each.model, "", each.memory),
-                memory_used=each.memory_used,
-                share_used=used.get(each.uuid),
-            )
-            for each in figures.cards
-        )
+        cards = tuple(replace(each, share_used=used.get(each.uuid)) for each in figures.cards)
         overview = Overview((NodeReport(self.name, "", "", cards=cards),), slices)
         self.shown = picture(overview, now_s, title=self.name, is_machine=True)

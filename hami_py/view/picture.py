@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami_py.model import SliceUse
+from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import Unit, Value, View, columns, record
 from hami_py.monitor import History
 from hami_py.overview import (
-    CardReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -187,9 +186,7 @@ def node_picture(shown: Shown, name: str, history: History | None) -> bytes:
 
 def _unknown(name: str, containers: Iterable[SliceUse], *, can_see_nodes: bool) -> NodeReport:
     """A node that may not be read, or has no cards: only cards with containers are known."""
-    cards = {
-        each.use.uuid: CardReport(each.use.uuid, each.use.index, "", "", 0) for each in containers
-    }
+    cards = {each.use.uuid: NodeCard(each.use.uuid, each.use.index, "", 0) for each in containers}
     return NodeReport(
         *(name, "", ""),
         cards=tuple(cards[uuid] for uuid in sorted(cards)),

@@ -22,8 +22,8 @@ from bench.scheduler_programs import kubeconfig_of
 from bench.scheduler_state import Size, cards, fill, limits, node_name
 from cluster import objects, waiting
 from cluster.servers import accepts, free_ports
-from hami_py.model import SliceUse
-from hami_py.monitor import CardFigures, NodeFigures, encode
+from hami_py.model import NodeCard, SliceUse
+from hami_py.monitor import NodeFigures, encode
 from support.slice_uses import container
 
 COMMAND = "make bench"
@@ -109,9 +109,9 @@ def _pages() -> Pages:
     return pages
 
 
-def _seen(at: int, used: int) -> tuple[CardFigures, ...]:
+def _seen(at: int, used: int) -> tuple[NodeCard, ...]:
     return tuple(
-        CardFigures(each.uuid, each.index, each.model, each.memory_mib * MIB, used, 0, 0.0, 0, True)
+        NodeCard(each.uuid, each.index, each.model, each.memory_mib * MIB, used, 0, 0.0, 0, True)
         for each in cards(at)
     )
 

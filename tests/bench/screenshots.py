@@ -35,10 +35,9 @@ from bench.scheduler_programs import kubeconfig_of
 from bench.scheduler_state import cards, limits
 from cluster import extended, objects, waiting
 from cluster.servers import accepts, free_ports
-from hami_py.model import SliceUse, pods
+from hami_py.model import NodeCard, SliceUse, pods
 from hami_py.model.pods import wire
 from hami_py.monitor import (
-    CardFigures,
     Histories,
     NodeFigures,
     Reading,
@@ -231,9 +230,7 @@ def _figures(at: int, containers: list[SliceUse], each: int) -> NodeFigures:
         on = (one.use for one in containers if one.use.uuid == card.uuid)
         used = sum(use.memory_used for use in on) + 571 * MIB
         size = card.memory_mib * MIB
-        seen.append(
-            CardFigures(card.uuid, card.index or 0, card.model, size, used, 0, 0.0, 0, True)
-        )
+        seen.append(NodeCard(card.uuid, card.index or 0, card.model, size, used, 0, 0.0, 0, True))
     name = f"gpu-{at + 1:02}"
     here = tuple(dataclasses.replace(one, node=name) for one in containers)
     return NodeFigures(name, tuple(seen), here, registered=True, level="preload")

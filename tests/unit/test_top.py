@@ -17,7 +17,6 @@ import pytest
 from rich.console import Console
 
 from hami_py.cli.top_state import (
-    CardState,
     Reading,
     Screen,
     TopState,
@@ -25,11 +24,11 @@ from hami_py.cli.top_state import (
     rows_of_own,
 )
 from hami_py.cli.top_view import Drawing, picture
-from hami_py.model import Card, CardUsage, SliceCard, SliceInfo, SliceUse
+from hami_py.model import Card, CardUsage, NodeCard, SliceCard, SliceInfo, SliceUse
 from unit import machine
 from unit.machine import CARDS, GIB, Hami
 
-CARD = Card(0, "GPU-a", "NVIDIA A100", 40 * GIB)
+CARD = NodeCard("GPU-a", 0, "NVIDIA A100", 40 * GIB, GIB)
 
 
 def card(uuid: str = "GPU-a", **more: Any) -> SliceCard:
@@ -43,7 +42,7 @@ def row(name: str = "train", **use: Any) -> SliceUse:
 
 
 def text(state: TopState, *rows: SliceUse, now_s: float, width: int = 200, used: int = GIB) -> str:
-    screen = state.take(Reading([CardState(CARD, used)], rows), now_s)
+    screen = state.take(Reading([replace(CARD, memory_used=used)], rows), now_s)
     return printed(screen, width)
 
 
@@ -67,7 +66,7 @@ def test_the_used_part_of_the_time_is_that_between_two_readings() -> None:
 def test_a_minute_is_kept() -> None:
     state = TopState()
     for second in range(200):
-        reading = Reading([CardState(CARD, GIB)], [row(engine_time=second / 2)])
+        reading = Reading([CARD], [row(engine_time=second / 2)])
         screen = state.take(reading, float(second))
     (_, history), (_, memory) = screen.rows[0], screen.cards[0]
     assert (len(history), set(history)) == (60, {0.5})
@@ -127,7 +126,7 @@ COMMAND = "python -m torch.distributed.run train.py --config configs/resnet50/la
 def screen() -> Screen:
     """Two cards, three slices, one of them on both cards, and 30 processes."""
     model = "NVIDIA A100-SXM4-80GB"
-    cards = [CardState(Card(i, f"GPU-{i}", model, 80 * GIB), 33 * GIB) for i in range(2)]
+    cards = [NodeCard(f"GPU-{i}", i, model, 80 * GIB, 33 * GIB) for i in range(2)]
     rows = [
         SliceUse(
             use=card(

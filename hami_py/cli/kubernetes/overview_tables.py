@@ -8,10 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from hami_py.cli.output import OF_CLUSTER, align, written
-from hami_py.model import SliceUse, legible
+from hami_py.model import NodeCard, SliceUse, legible
 from hami_py.model.columns import CARDS, Column, Value, columns, orders
 from hami_py.overview import (
-    CardReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -80,7 +79,7 @@ def _cells(nodes: Sequence[NodeReport]) -> Callable[[NodeReport], tuple[str, ...
     return cells
 
 
-def _of_card(card: CardReport) -> str:
+def _of_card(card: NodeCard) -> str:
     return f"{_gib(card.memory_used)}/{_gib(card.memory_allocated)}"
 
 

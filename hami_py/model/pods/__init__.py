@@ -8,6 +8,7 @@ cannot disagree. In the order of a pod's way:
 | ``names``, ``settings`` | names of resources, annotations and labels; the operator's settings |
 | ``objects``, ``decoding`` | Kubernetes' objects as types; errors that name the field |
 | ``quantities`` | the grammar of numbers, and which numbers each resource may have |
+| ``statuses`` | the states of the containers of a pod |
 | ``request``, ``card_request`` | reading a pod: its containers' requests, and which cards |
 | ``share_mode`` | whether the share of a container's time is hard or soft |
 | ``admission`` | the webhook's decision: findings, variables, mounts |

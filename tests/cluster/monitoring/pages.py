@@ -11,10 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hami_py._native import Allocator
 from hami_py.cluster.state import Cluster
-from hami_py.model import pods
+from hami_py.model import NodeCard, pods
 from hami_py.model.pods import objects, wire
 from hami_py.monitor import (
-    CardFigures,
     NodeFigures,
     PodExcess,
     exposition,
@@ -149,7 +148,7 @@ def _webhook() -> str:
 
 
 def _figures() -> NodeFigures:
-    card = CardFigures("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
+    card = NodeCard("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
     used = container("ml", "p", "main", "GPU-0", limit=1, share=30, share_used=0.2, last_used=1.0)
     excess = (PodExcess("ml", "p", "GPU-0", 1),)
     return NodeFigures("n", (card,), (used,), {"bypass": 1}, 0, registered=True, excess=excess)

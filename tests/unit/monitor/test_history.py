@@ -1,7 +1,7 @@
 """The last hour of a node: its steps, its gaps and its bounds."""
 
+from hami_py.model import NodeCard
 from hami_py.monitor import (
-    CardFigures,
     Histories,
     NodeFigures,
     Reading,
@@ -62,7 +62,7 @@ def test_it_is_due_once_a_step() -> None:
 
 
 def test_a_cards_share_is_that_of_its_containers() -> None:
-    card = CardFigures("GPU-a", 0, "A100", 100, 50, 0, 0.0, 0, True)
+    card = NodeCard("GPU-a", 0, "A100", 100, 50, 0, 0.0, 0, True)
     containers = [
         container(*POD, limit=10, share=50, share_used=0.25, memory_used=3),
         container("team", "other", "main", "GPU-a", limit=10, share_used=0.5),

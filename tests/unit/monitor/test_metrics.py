@@ -5,8 +5,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hami_py.model import NodeCard
 from hami_py.monitor import (
-    CardFigures,
     NodeFigures,
     Starts,
     exposition,
@@ -14,8 +14,8 @@ from hami_py.monitor import (
 )
 from support.slice_uses import container
 
-CARD = CardFigures("GPU-0", 3, "NVIDIA T4", 16 << 30, 5 << 30, 4 << 30, 0.3, 0, healthy=True)
-OTHER = CardFigures("GPU-1", 4, "NVIDIA T4", 16 << 30, None, 0, 0.0, 0, healthy=True)
+CARD = NodeCard("GPU-0", 3, "NVIDIA T4", 16 << 30, 5 << 30, 4 << 30, 0.3, 0, healthy=True)
+OTHER = NodeCard("GPU-1", 4, "NVIDIA T4", 16 << 30, None, 0, 0.0, 0, healthy=True)
 NAMES = ("ml", "train", "main")
 
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from hami_py.kube import ApiServer
 from hami_py.kube.errors import Forbidden, NotFound
-from hami_py.model import SliceUse, pods
+from hami_py.model import NodeCard, SliceUse, pods
 from hami_py.model.pods import wire
-from hami_py.monitor import CardFigures, NodeFigures, encode
+from hami_py.monitor import NodeFigures, encode
 from hami_py.overview import Overview, Reader, Scope
 
 Object = dict[str, Any]
@@ -137,6 +137,6 @@ def on(card: str, mib: int = 1024, cores: int = 0) -> wire.CardAllocation:
 
 def figures(node: str, *containers: SliceUse, used: int = 0) -> NodeFigures:
     """The figures of a node with one card."""
-    card = CardFigures(f"GPU-{node}-0", 0, "NVIDIA A100", CARD_MIB << 20, used, 0, 0.0, 0, True)
+    card = NodeCard(f"GPU-{node}-0", 0, "NVIDIA A100", CARD_MIB << 20, used, 0, 0.0, 0, True)
     containers = tuple(replace(each, node=node) for each in containers)
     return NodeFigures(node, (card,), containers, registered=True, level="preload")

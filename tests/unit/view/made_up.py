@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from hami_py.model import SliceUse
+from hami_py.model import NodeCard, SliceUse
 from hami_py.monitor import Histories, History, Reading
 from hami_py.overview import (
-    CardReport,
     NamespaceReport,
     NodeReport,
     Overview,
@@ -35,7 +34,7 @@ def overview(nodes: int, cards: int, containers: int = 2, step: int = 0) -> Over
                 running.append(made_up(name, uuid, c, busy, k))
             used = busy * 7 * GIB
             found.append(
-                CardReport(
+                NodeCard(
                     *(uuid, c, "NVIDIA A100-SXM4-80GB"),
                     state="cordoned" if n % 50 == 7 and c == 1 else "schedulable",
                     memory=80 * GIB,

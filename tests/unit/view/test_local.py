@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from hami_py.errors import InvalidValue
-from hami_py.monitor import CardFigures, NodeFigures
+from hami_py.model import NodeCard
+from hami_py.monitor import NodeFigures
 from hami_py.serving import Listen
 from hami_py.view import LocalView
 from hami_py.view.local import Machine
@@ -78,7 +79,7 @@ def test_it_listens_on_loopback_only() -> None:
 
 
 def reading(engine_s: float) -> NodeFigures:
-    card = CardFigures("GPU-a", 0, "A100", 40 * GIB, 7 * GIB)
+    card = NodeCard("GPU-a", 0, "A100", 40 * GIB, 7 * GIB)
     names = ("", "train", "", "GPU-a")
     use = container(*names, limit=4 * GIB, share=50, memory_used=GIB, engine_time=engine_s)
     return NodeFigures("", [card], [use])

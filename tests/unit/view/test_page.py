@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from hami_py.model import SliceUse
-from hami_py.overview import CardReport, NodeReport, Overview
+from hami_py.model import NodeCard, SliceUse
+from hami_py.overview import NodeReport, Overview
 from hami_py.serving import Listen, Server
 from hami_py.view.application import NoToken, Viewer, application
 from hami_py.view.picture import picture
@@ -227,9 +227,9 @@ def test_a_single_machine_has_slices_and_no_words_of_a_cluster(page: Page) -> No
     """One slice on both cards, with a limit on one of them; NVML does not know one's memory."""
     tab = page.browser
 
-    def card(index: int, used: int | None) -> CardReport:
+    def card(index: int, used: int | None) -> NodeCard:
         uuid, total = f"GPU-{index}", 40 * GIB
-        return CardReport(uuid, index, "GB10", "", total, None, used, None, 0.5, 1)
+        return NodeCard(uuid, index, "GB10", total, used, share_used=0.5)
 
     def slice_(index: int, limit: int | None) -> SliceUse:
         found = container(
