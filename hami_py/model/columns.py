@@ -97,7 +97,7 @@ SLICES = (
            {"pods": "PEAK(GiB)", **_page("Peak")}, {"pods": "peak"},
            "hami_container_memory_peak_bytes"),
     Column("regime", "text", "Its share, how the share is enforced, and its priority.",
-           heads={"ps": "SHARE", "top": "SHARE"}, is_field=False, rank=13),
+           heads={"ps": "SHARE", "top": "SHARE"}, is_field=False),
     Column("share_used", "part",
            "The part of the card's time that it has used in the last second or two.",
            heads={"pods": "SHARE%", "top": "GPU TIME", **_page("GPU time")},

@@ -2,8 +2,9 @@
 
 They are at a path of their own: a ``_ratio`` of HAMi's is 0 to 100, and no name says whose it is.
 Names and labels: https://github.com/Project-HAMi/HAMi, cmd/vGPUmonitor/metrics.go (2.10). HAMi's
-utilisation of the whole card, modules and buffers of a container, and the time since the last
-kernel are left out, because the agent does not measure them.
+utilisation of the whole card, and modules and buffers of a container, are left out, because the
+agent does not measure them. So is the time since the last kernel, which it knows only where a share
+is in force.
 """
 
 from __future__ import annotations

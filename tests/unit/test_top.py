@@ -59,8 +59,6 @@ def test_the_used_part_of_the_time_is_that_between_two_readings() -> None:
     first = text(state, row(engine_time=5.0), now_s=10.0)
     assert re.search(r"30% +- ", first), "one reading has no rate"
     assert re.search(r"30% +25% ", text(state, row(engine_time=5.5), now_s=12.0))
-    # A process has ended, and its time counts nowhere for a moment.
-    assert re.search(r"30% +0% ", text(state, row(engine_time=1.0), now_s=13.0))
 
 
 def test_a_minute_is_kept() -> None:
