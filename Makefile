@@ -13,7 +13,8 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 export UV_PYTHON_DOWNLOADS := never
 # Thousands of programs start in the tests: without its bytecode each would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
-export UV_PYTHON := $(shell command -v python3)
+# The interpreter itself: uv makes the environment anew if a link or a script to it is named.
+export UV_PYTHON := $(shell python3 -c 'import sys; print(sys.executable)' 2>/dev/null)
 
 BIN := .venv/bin
 PYTHON := $(BIN)/python
