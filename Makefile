@@ -222,7 +222,7 @@ gen: .venv/.complete ## regenerate what is derived from NVIDIA's headers and the
 	@cargo fmt --all
 
 .PHONY: manifests
-manifests: .venv/.complete build ## write what is made of the chart and of the code: deploy/ for kustomize, dashboards, two pages of docs
+manifests: .venv/.complete build ## write what is made of the chart and of the code: deploy/ for kustomize, dashboards, a page of docs
 	@PYTHONPATH=tests $(PYTHON) -m cluster.manifests
 
 .PHONY: bench

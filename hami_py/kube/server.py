@@ -7,8 +7,8 @@ them takes milliseconds, and decoding only the fields that we read takes microse
 The deadline bounds a request, with exceptions. urllib3's timeout bounds the connection and the wait
 for the answer (``Timeout(total=…)``). The body is read piece by piece, and the deadline is checked
 after each piece. A request's own body is sent only if the deadline has not passed when the
-connection is made. urllib3 has no public interface that bounds more. docs/operate.md ("What does
-not hold yet") lists the requests that take longer.
+connection is made. urllib3 has no public interface that bounds more. docs/limitations.md
+lists the requests that take longer.
 """
 
 from __future__ import annotations

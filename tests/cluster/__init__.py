@@ -15,7 +15,7 @@
 
 | tests | of |
 |---|---|
-| `test_findings_*` | Kubernetes' own behaviour: docs/kubernetes-findings.md |
+| `test_findings_*` | Kubernetes' own behaviour: findings.md |
 | `test_scheduler`, `test_placing_*`, `test_queries*` | the extender, on nodes made by hand |
 | `test_failing_*` | the extender while something fails |
 | `test_webhook*`, `test_policies` | admission |

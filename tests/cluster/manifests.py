@@ -1,5 +1,5 @@
-"""Renders what is derived: the chart's version, from the chart the manifests for kustomize and the
-table of values, the page of metrics and rules, and the dashboards.
+"""Renders what is derived: the chart's version, from the chart the manifests for kustomize,
+the page of metrics and rules, and the dashboards.
 
     PYTHONPATH=tests python -m cluster.manifests            # writes them (`make manifests`)
     PYTHONPATH=tests python -m cluster.manifests --check    # fails if they differ (`make lint`)
@@ -19,7 +19,6 @@ from cluster.binaries import CannotBuild
 from cluster.charts import CHART, template
 from cluster.deployed import DEPLOY
 from cluster.monitoring import grafana, reference
-from cluster.value_table import page
 from hami_py._native import VERSION
 from support.artifacts import ROOT
 
@@ -34,15 +33,14 @@ _CONFIGURATIONS = {"settings.yaml": "", "scheduler/configuration.yaml": "schedul
 #: As templates/_helpers.tpl writes it: a chart has no other way to replace the pods.
 _CHECKSUM = re.compile(r"^ +annotations:\n +checksum/settings: .*\n", re.MULTILINE)
 
-
-_PAGES = {ROOT / "docs" / "chart-values.md": page, ROOT / "docs" / "metrics.md": reference.page}
+_METRICS = ROOT / "docs" / "metrics.md"
 
 
 def wanted() -> dict[Path, str]:
     """The files as they have to be."""
     made = {DEPLOY / path: text for path, text in _manifests().items()}
     made |= {_CHART: _chart()}
-    return made | grafana.files() | {path: page() for path, page in _PAGES.items()}
+    return made | grafana.files() | {_METRICS: reference.page()}
 
 
 def _chart() -> str:
@@ -78,8 +76,8 @@ def _found() -> dict[Path, str]:
     """The files that are there, also those whose template is no more."""
     texts = {path: path.read_text() for path in DEPLOY.rglob("*.yaml")}
     made = {path: text for path, text in texts.items() if text.startswith(_NOTE)}
-    others = [_CHART, *(path for path in _PAGES if path.exists()), *grafana.FOLDER.glob("*.json")]
-    return made | {path: path.read_text() for path in others}
+    others = [_CHART, _METRICS, *grafana.FOLDER.glob("*.json")]
+    return made | {path: path.read_text() for path in others if path.exists()}
 
 
 def main(arguments: list[str]) -> int:

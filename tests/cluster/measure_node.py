@@ -1,4 +1,4 @@
-"""How a kubelet takes plugins that come and go, in numbers, for docs/kubernetes-findings.md; root.
+"""How a kubelet takes plugins that come and go, in numbers, for findings.md; root.
 
 PYTHONPATH=tests python -m cluster.measure_node
 """

@@ -110,7 +110,7 @@ def test_a_kubelet_that_restarts_removes_all_sockets_and_keeps_running_pods(
 def test_a_kubelet_that_restarts_without_the_plugin_ends_running_pods_with_a_gpu_init_container(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
-    """Kubernetes issue 138446, pinned: if this fails, fix docs/kubernetes-findings.md.
+    """Kubernetes issue 138446, pinned: if this fails, fix findings.md.
 
     The init container is long done, and admission asks for its devices again.
     """

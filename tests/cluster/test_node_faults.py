@@ -1,7 +1,7 @@
 """A node and its control plane fail, in turn and in pairs, while a crowd of pods starts there.
 
 Running pods are not affected, nothing is allocated twice, all pods run in the end, and nothing
-remains of them. What Kubernetes itself does is excused: see docs/kubernetes-findings.md.
+remains of them. What Kubernetes itself does is excused: see findings.md.
 """
 
 import random

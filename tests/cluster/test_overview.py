@@ -191,7 +191,7 @@ CONFIGURED = ("documented", "monitored")
 def scraped(
     two: Two, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, Prometheus]]:
-    """A Prometheus with the jobs of docs/operate.md, and one with those of the PodMonitors."""
+    """A Prometheus with the jobs of deploy/chart/files, and one with those of the PodMonitors."""
     made = rendered("--set", "metrics.podMonitor=true")
     jobs = dict(zip(CONFIGURED, (documented_jobs(), monitored_jobs(made)), strict=True))
     folder, kubeconfig = tmp_path_factory.mktemp("prometheus"), two.whole.control_plane.kubeconfig

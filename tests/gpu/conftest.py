@@ -1,7 +1,7 @@
 """The fixture `card` is a card of the stub or of this machine; every test here runs on both.
 
     pytest tests/gpu                     on the stub
-    python3 run.py test                  in the kit, on this machine's GPU (docs/gpu-kit.md)
+    python3 run.py test                  in the kit, on this machine's GPU (README.md)
 
 The findings of each test are appended to a file, so that they survive a later crash.
 """

@@ -287,9 +287,8 @@ def test_the_examples_of_the_documentation_run(
         "HAMI_LIBRARY": str(artifacts.library),
     }
     text = (ROOT / "docs" / "configuration.md").read_text()
-    examples = re.findall(r"^```(sh|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert {language for language, _ in examples} == {"sh", "python"}
-    for language, example in examples:
-        command = ["sh", "-e"] if language == "sh" else ["python"]
-        done = run([*command, "-c", example], variables)
+    examples = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(examples) >= 3
+    for example in examples:
+        done = run(["sh", "-e", "-c", example], variables)
         assert (done.code, done.err) == (0, ""), example

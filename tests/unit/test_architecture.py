@@ -17,6 +17,8 @@ else:
 PAGES = [
     *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
     *ROOT.glob("docs/*.md"),
+    ROOT / "tests" / "cluster" / "findings.md",
+    ROOT / "tests" / "gpu" / "README.md",
 ]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 

@@ -135,6 +135,8 @@ LINKED = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "docs" / "results" / "README.md",
+    ROOT / "tests" / "cluster" / "findings.md",
+    ROOT / "tests" / "gpu" / "README.md",
     ROOT / "tests" / "stub" / "README.md",
 ]
 

@@ -1,7 +1,7 @@
 """kube-scheduler's lease: which replica is the leader, and since when.
 
 A leader that shuts down releases its lease, and the next one acquires it within a second, while a
-binding of the previous one may still be on its way (docs/kubernetes-findings.md). So the extender
+binding of the previous one may still be on its way (tests/cluster/findings.md). So the extender
 of a new leader waits as long as a binding may take and a write without an answer may take effect
 (``Timing.handover_s``). A kube-scheduler that was stopped for a while may also send requests
 without knowing that another replica has taken over. So the lease is read for each binding, after

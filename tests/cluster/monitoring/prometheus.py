@@ -1,7 +1,7 @@
 """A Prometheus that scrapes a test cluster, and what it knows.
 
-Its configuration is that of docs/operate.md, or the one that the Prometheus operator makes of the
-chart's PodMonitors. It runs on the host and asks the API server which pods there are.
+Its configuration is that of deploy/chart/files/scrape.yaml, or the one that the Prometheus operator
+makes of the chart's PodMonitors. It runs on the host and asks the API server which pods there are.
 """
 
 import json
@@ -16,24 +16,21 @@ import yaml
 
 from cluster import binaries
 from cluster.api import Object
+from cluster.charts import CHART
 from cluster.monitoring.rules import RULES, rules
 from cluster.servers import Server, free_ports
-from support.artifacts import ROOT
 
 Job = dict[str, Any]
 
 #: Seconds. A busy machine scrapes later, but not less.
 _INTERVAL = "2s"
 
-_OPERATE = ROOT / "docs" / "operate.md"
+_SCRAPE = CHART / "files" / "scrape.yaml"
 
 
 def documented_jobs() -> list[Job]:
-    """The jobs on the page for operators."""
-    (text,) = re.findall(
-        r"^```yaml\n(scrape_configs:\n.*?)^```$", _OPERATE.read_text(), re.M | re.S
-    )
-    return list(yaml.safe_load(text)["scrape_configs"])
+    """The jobs for a Prometheus without the operator."""
+    return list(yaml.safe_load(_SCRAPE.read_text())["scrape_configs"])
 
 
 def monitored_jobs(made: Sequence[Object]) -> list[Job]:

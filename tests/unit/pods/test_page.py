@@ -1,4 +1,4 @@
-"""docs/pods.md: its examples are pods, its names are those that are read, its errors are said."""
+"""docs/pods.md and deploy/examples: examples are pods, the page has all names and errors."""
 
 import re
 from typing import Any
@@ -13,24 +13,33 @@ from support.artifacts import ROOT
 from unit.pods.build import container, full, pod, read
 
 PAGE = (ROOT / "docs" / "pods.md").read_text()
-EXAMPLES = [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)]
+TEXTS = [
+    *re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S),
+    *(path.read_text() for path in sorted((ROOT / "deploy" / "examples").glob("*.yaml"))),
+]
+EXAMPLES = [
+    manifest
+    for manifest in (each for text in TEXTS for each in yaml.safe_load_all(text))
+    if manifest["kind"] == "Pod" or "template" in manifest["spec"]
+]
 
 
 def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
     """Of a workload, what it makes."""
     made = manifest if manifest["kind"] == "Pod" else manifest["spec"]["template"]
-    return {**made, "metadata": {"namespace": "default", **made["metadata"]}}
+    return {**made, "metadata": {"namespace": "default", **made.get("metadata", {})}}
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 4
+    assert len(EXAMPLES) >= 8
 
 
 @pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda each: each["metadata"]["name"])
 def test_an_example_is_accepted(manifest: dict[str, Any]) -> None:
     admission = pods.admit(read(pod_of(manifest)))
     assert admission.findings == ()
-    assert admission.request is not None
+    # The servers of the parameter-server example compute without a card.
+    assert (admission.request is not None) == ("nvidia.com/" in str(manifest))
 
 
 def test_the_request_of_the_first_example() -> None:
@@ -102,7 +111,8 @@ def test_the_range_of_a_resource_is_that_of_the_page(name: str, least: str, most
 
 
 def test_the_fields_of_a_card_are_those_of_the_page() -> None:
-    table = PAGE.split("### The cards of a node\n")[1].split("\n## ")[0]
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page.split("## Try it without the node agent\n")[1].split("\n## ")[0]
     written = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.M))
     fields = {field.name: field for field in msgspec.structs.fields(wire.Card)}
     # The operator's, in an annotation of its own.
