@@ -107,8 +107,8 @@ def slice(
             share. The share counts engine time: kernels, and graphs with all their nodes, but not
             copies on a stream.
         mode: ``hard`` (default): the share and no more. ``soft``: the share is a weight, and the
-            slice may use idle time. Without a share the mode has no effect yet, and a
-            ``UserWarning`` reports that.
+            slice may use idle time. The mode of a slice without a share counts once ``resize``
+            sets one; a ``UserWarning`` reports that.
         priority: ``low``, ``normal`` (default) or ``high``: the order in which slices get a card,
             whatever their shares are. A soft slice, or one without a share, may then take all time.
         devices: the cards that its programs see, by UUID or index, in this order; empty = all.
@@ -140,8 +140,8 @@ def open_slice(name_or_id: str) -> Slice:
         with hami.open_slice("train") as s:
             s.resize(gpumem="6GiB")
 
-    The slice is held until it is closed, so it is not removed meanwhile. Programs started in it are
-    also in the slices that this process is in.
+    The slice is held until it is closed, so it is not removed meanwhile. Programs started in it get
+    its limits, and those of the slices that this process is in.
 
     Args:
         name_or_id: its name, or the start of its id if that is unique.

@@ -185,8 +185,8 @@ def _with_variables(
 def open_named(settings: Settings, name: str) -> Opened:
     """Open an existing slice by name or id.
 
-    Its programs are also in the slices around it and in those that this process is in: joining a
-    slice can only lower the limits.
+    Its programs get the limits of this slice, of the slices around it, and of the slices that this
+    process is in. So joining a slice can only lower limits.
 
     Raises:
         UnknownSlice: there is no such slice, or the id is ambiguous.

@@ -35,7 +35,7 @@ replicas know of none."""
 
 
 START_S = 60.0
-"""For how long the first one has led when a history begins."""
+"""How long the first replica has been leader when a history begins."""
 
 NOTED_S = (0.0, 0.0, 0.5, 8.0)
 """kube-scheduler notes the time at which it takes the lease so long before it is done."""

@@ -270,8 +270,8 @@ impl Limited {
         }
     }
 
-    /// Moves what this process is charged for memory that it has exported to the slice, in every layer.
-    /// Returns whether every layer had room.
+    /// Moves the charge for exported memory from this process to the slice, in every layer. Returns
+    /// whether every layer had room.
     pub(crate) fn share(&self, card: &Card, key: u64, bytes: u64, mark: Option<&Mark>) -> bool {
         self.rows_of(card).all(|(layer, row)| {
             layer.member().is_some_and(|member| member.share(key, row, bytes, mark))

@@ -57,7 +57,7 @@ def _of_records(prometheus: Prometheus) -> Iterator[str]:
 
 
 def _of_alerts(prometheus: Prometheus) -> Iterator[str]:
-    """An alert itself is empty without a fault; all that it looks at has to be there."""
+    """An alert has no result while nothing is wrong, so check that each metric it reads exists."""
     for rule in alerts():
         for metric in prometheus.unknown(rule["expr"]):
             yield f"{rule['alert']}: nothing has {metric}"

@@ -14,8 +14,7 @@ pub(super) struct Queued {
     /// The index of its context.
     pub context: usize,
     pub task: Task,
-    /// Nanoseconds that its lane's items up to and including it would take with an engine for
-    /// themselves.
+    /// How long the lane's items up to this one take, with an engine for themselves, in nanoseconds.
     pub lasts: u64,
 }
 
@@ -50,7 +49,7 @@ pub(super) struct LaneItems {
     /// The position of the first item that is still kept.
     first: u64,
     items: VecDeque<Queued>,
-    /// [`Queued::lasts`] of its last item.
+    /// How long all items up to the last one take, with an engine for themselves, in nanoseconds.
     lasts: u64,
     /// Whether the last item that takes time is a copy.
     pub is_copying: bool,
