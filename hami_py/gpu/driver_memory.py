@@ -5,12 +5,12 @@ it takes large requests in whole granules, because its pages are large. Both cou
 of the slice. The driver does not report the sizes in advance. They are measured
 (``measured_memory``), and come from this table until that is done, or where it cannot be done.
 
-The figure of the H200 is measured with driver 580: "cuInit" and "primary context" in
-docs/results/gpu-memory.md, rounded up. The others are estimates. All figures are for the
-default stack, heap and printf limits. ``make bench-gpu`` measures the card and the driver of a
-machine ("cuInit", "primary context", "cuMemAlloc"). On a card that is neither measured nor listed
-nothing is charged beyond the requests, unless ``HAMI_CONTEXT_MEMORY`` and ``HAMI_GRANULE`` set
-figures.
+The figures of the H100 and the H200 are measured with driver 580: "cuInit" and "primary context" in
+docs/results (gpu-memory.md, h100/gpu-memory.md), rounded up. The others are estimates. All figures
+are for the default stack, heap and printf limits. ``make bench-gpu`` measures the card and the
+driver of a machine ("cuInit", "primary context", "cuMemAlloc"). On a card that is neither measured
+nor listed nothing is charged beyond the requests, unless ``HAMI_CONTEXT_MEMORY`` and
+``HAMI_GRANULE`` set figures.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ CONTEXT_MIB: Mapping[str, Mapping[int, int]] = {
     "NVIDIA A100-SXM4-40GB MIG 1g.5gb": {0: 102},
     "NVIDIA A100-SXM4-40GB MIG 3g.20gb": {0: 220},
     "NVIDIA A100-SXM4-80GB": {0: 413},
-    "NVIDIA H100 80GB HBM3": {0: 520},
+    "NVIDIA H100 80GB HBM3": {0: 527},
     "NVIDIA H200": {0: 527},
     "NVIDIA L40S": {0: 420},
 }

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mar
 
 EXAMPLES = sorted((DEPLOY / "examples").glob("*.yaml"))
 
-CARD_MIB, CONTEXT_MIB = 81_559, 520
+CARD_MIB, CONTEXT_MIB = 81_559, 527
 
 #: Each container fills its memory, one after the other, and says how much it got.
 SCRIPT = f"{' '.join(FILL)}; echo done; sleep infinity"
