@@ -159,9 +159,10 @@ test-tools:
 	@$(call offer,bindfs,bindfs)
 	@$(call offer,fuse-overlayfs,fuse-overlayfs)
 
-# Large packages: of a browser, and of programs that need it.
+# Large packages, and those that only these tests need.
 .PHONY: test-large-tools
 test-large-tools:
+	@$(call offer,podman,podman crun)
 	@$(call offer,ffmpeg,ffmpeg)
 	@$(call offer,hashcat,hashcat)
 	@$(call offer,chromium,chromium)
