@@ -213,13 +213,6 @@ class Allocator:
     def expire(self, now_ns: int) -> int:
         """End expired holds; returns how many have expired so far."""
 
-    def returned(self, now_ns: int) -> int:
-        """How often refused pods could have been retried so far.
-
-        It counts up when a namespace that had used its search steps has paid its debt, at most
-        once in 30 s.
-        """
-
     def filter(
         self, request: bytes, names: list[str] | None, now_ns: int
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:

@@ -46,7 +46,6 @@ class Cluster(SharedState):
         self.pods = PodSink(self, self.nodes, self.waiting, self.preemptors)
         self.quotas = QuotaSink(self)
         self.budgets = BudgetSink(self)
-        self._returned = 0
 
     @property
     def is_known(self) -> bool:
@@ -56,13 +55,3 @@ class Cluster(SharedState):
         preemption reads them.
         """
         return self.nodes.is_listed and self.pods.is_listed and self.quotas.is_listed
-
-    def requeue_returned(self, now_ns: int) -> None:
-        """Requeues the pods of namespaces that have filter time again.
-
-        Nothing changes in the cluster then, so kube-scheduler has no event of its own.
-        """
-        returned = self.allocator.returned(now_ns)
-        if returned != self._returned:
-            self._returned = returned
-            self.requeuer.changed()

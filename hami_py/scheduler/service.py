@@ -118,7 +118,6 @@ class Scheduler:
                 _freeze()
                 is_frozen = True
             try:
-                self.cluster.requeue_returned(time.monotonic_ns())
                 self.verbs.holds.expire()
                 self.verbs.binder.check_unreported()
             except Exception:

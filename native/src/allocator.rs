@@ -125,12 +125,6 @@ impl Allocator {
         self.with(py, |engine| engine.expire(now_ns))
     }
 
-    /// How often so far pods that were refused because of their namespace's debt could have been
-    /// retried.
-    fn returned(&self, py: Python<'_>, now_ns: u64) -> u64 {
-        self.with(py, |engine| engine.returned(now_ns))
-    }
-
     /// The nodes that fit, and the reasons of the others: of full nodes, and of those where no
     /// eviction helps.
     #[allow(clippy::type_complexity, reason = "three plain things for Python")]

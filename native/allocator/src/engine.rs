@@ -159,12 +159,6 @@ impl Allocator {
         self.evaluations
     }
 
-    /// How often so far pods that were refused because of their namespace's debt could have been
-    /// retried.
-    pub fn returned(&mut self, now_ns: u64) -> u64 {
-        self.spending.returned(now_ns)
-    }
-
     pub(crate) fn node(&self, number: u32) -> &Node {
         self.nodes[number as usize].as_ref().expect("numbers in use have nodes")
     }

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from hami_py.cluster.requeue import Requeuer
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from support.extender_calls import filtered
-from unit.scheduler.small import SECOND, Small
+from unit.scheduler.small import Small
 
 NODES = [f"n{at:03}" for at in range(450)]
 
@@ -97,42 +94,3 @@ def test_a_namespace_with_many_hard_pods_is_refused_and_others_are_not() -> None
     small.now_s += 10
     again = filtered(small.verbs, hard_pod("hard-99", "many"), NODES)
     assert "continues from here" in again.error
-
-
-@pytest.mark.tier("ci")
-def test_a_namespace_without_steps_is_retried_when_it_has_some() -> None:
-    """Nothing else happens, and kube-scheduler tries a refused pod again after minutes alone."""
-    woken_s: list[float] = []
-    small = Small([])
-    small.cluster.requeuer = requeuer = Requeuer(lambda: woken_s.append(small.now_s))
-    small.listed()
-    small.cluster.nodes.replace([islands(name) for name in NODES])
-    requeuer.requeue()
-    woken_s.clear()
-    refused = [
-        pod
-        for pod in (hard_pod(f"hard-{at}", "many") for at in range(30))
-        if not filtered(small.verbs, pod, NODES).error
-    ]
-    assert refused
-    looked: list[set[str]] = []
-    while not looked or "not looked at" in str(looked[-1]):
-        small.now_s += 1
-        small.cluster.requeue_returned(int(small.now_s * SECOND))
-        requeuer.requeue()
-        assert small.now_s - (woken_s[-1] if woken_s else 0) < 120, looked
-        if woken_s and woken_s[-1] == small.now_s:
-            answer = filtered(small.verbs, refused[0], NODES)
-            why = {**answer.failed_nodes, **answer.failed_and_unresolvable_nodes}
-            looked.append({answer.error, *why.values()})
-            if answer.error:
-                # That one kube-scheduler tries again by itself; here the others wait.
-                [filtered(small.verbs, pod, NODES) for pod in refused]
-    assert len(looked) > 1 and "continues from here" in str(looked[0]), looked
-    # No pod is requeued needlessly.
-    count = len(woken_s)
-    for _ in range(600):
-        small.now_s += 1
-        small.cluster.requeue_returned(int(small.now_s * SECOND))
-        requeuer.requeue()
-    assert len(woken_s) <= count + 1

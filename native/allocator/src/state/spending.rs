@@ -11,11 +11,8 @@
 //! has left. A node is searched completely or not at all, so that no pod is evicted that could be
 //! spared; the last node may take more steps.
 //!
-//! kube-scheduler retries a refused pod when something happens, but does not see that a debt is
-//! paid. So the allocator reports when a retry is worthwhile ([`Spending::returned`]): as soon as
-//! the debt is paid, including the steps of the refused questions. Then retrying all pods of a
-//! namespace takes about a twentieth of the time, however many they are. A retry concerns the pods
-//! of all namespaces, so it happens at most once in [`BETWEEN_NS`].
+//! kube-scheduler retries a refused pod when something happens in the cluster, and after five minutes
+//! in any case. By then the debt is paid: a debt takes about 20 s.
 
 use crate::search::effort::{Effort, QUESTION};
 use crate::wire::Pod;
@@ -24,37 +21,25 @@ use rustc_hash::FxHashMap;
 /// The steps of a question that are free: 60 for each of 5,000 nodes; at most 0.03 s.
 const FREE: u64 = 300_000;
 
-/// The largest debt of a namespace.
+/// The debt from which on a namespace only gets the free steps.
 const NAMESPACE: u64 = 10 * QUESTION;
 
 /// The time after which a step is paid back. A step takes at most 0.1 us, so this is a twentieth of
 /// all time.
 const BACK_NS: u64 = 2_000;
 
-/// The time between two retries of refused pods.
-const BETWEEN_NS: u64 = 30_000_000_000;
-
-/// kube-scheduler retries a refused pod after this time in any case.
-const LONGEST_NS: u64 = 300_000_000_000;
-
 /// The debts of all namespaces.
 #[derive(Default)]
 pub struct Spending {
     namespaces: FxHashMap<Box<str>, Account>,
     preemption: Preemption,
-    returned: u64,
-    /// The time of the next possible retry.
-    quiet_until_ns: u64,
 }
 
 /// The debt of a namespace.
-#[derive(Default)]
 struct Account {
     /// The steps owed, at a time.
     taken: u64,
     at_ns: u64,
-    /// When refused pods can be retried; `None` if no pod was refused.
-    again_ns: Option<u64>,
 }
 
 /// The last search for victims: all nodes that are asked about for one pod at one time.
@@ -81,9 +66,6 @@ impl Spending {
     /// Adds the steps of a question.
     pub fn count(&mut self, namespace: &str, effort: &Effort, now_ns: u64) {
         self.add(namespace, effort.counted().saturating_sub(FREE), now_ns);
-        if effort.is_last() && effort.is_spent() {
-            self.refuse(namespace, effort.taken(), now_ns);
-        }
     }
 
     /// Whether victims may be searched on one more node.
@@ -94,11 +76,7 @@ impl Spending {
             let pod = pod.uid.as_str().into();
             self.preemption = Preemption { pod, at_ns: now_ns, taken: 0, most };
         }
-        let may = !self.preemption_is_over(&pod.uid, now_ns);
-        if !may {
-            self.refuse(&pod.namespace, 0, now_ns);
-        }
-        may
+        !self.preemption_is_over(&pod.uid, now_ns)
     }
 
     /// Adds the steps of a search for victims.
@@ -116,19 +94,6 @@ impl Spending {
         (&*last.pod, last.at_ns) == (uid, now_ns) && last.taken >= last.most
     }
 
-    /// How often refused pods could have been retried so far.
-    pub fn returned(&mut self, now_ns: u64) -> u64 {
-        let is_due = |account: &Account| account.again_ns.is_some_and(|again| again <= now_ns);
-        if now_ns >= self.quiet_until_ns && self.namespaces.values().any(is_due) {
-            for account in self.namespaces.values_mut().filter(|account| is_due(account)) {
-                account.again_ns = None;
-            }
-            self.quiet_until_ns = now_ns + BETWEEN_NS;
-            self.returned += 1;
-        }
-        self.returned
-    }
-
     /// The steps that a question may take.
     fn left(&self, namespace: &str, now_ns: u64) -> u64 {
         NAMESPACE.saturating_sub(self.of(namespace, now_ns)).max(FREE)
@@ -137,20 +102,9 @@ impl Spending {
     fn add(&mut self, namespace: &str, steps: u64, now_ns: u64) {
         if steps > 0 {
             let taken = self.of(namespace, now_ns) + steps;
-            let is_open =
-                |account: &Account| account.owed(now_ns) > 0 || account.again_ns.is_some();
-            self.namespaces.retain(|_, account| is_open(account));
-            let account = self.namespaces.entry(namespace.into()).or_default();
-            (account.taken, account.at_ns) = (taken, now_ns);
+            self.namespaces.retain(|_, account| account.owed(now_ns) > 0);
+            self.namespaces.insert(namespace.into(), Account { taken, at_ns: now_ns });
         }
-    }
-
-    /// Records that a pod was refused because of the debt, after this number of steps.
-    fn refuse(&mut self, namespace: &str, taken: u64, now_ns: u64) {
-        let account = self.namespaces.entry(namespace.into()).or_default();
-        let paid_ns = now_ns + account.owed(now_ns) * BACK_NS;
-        let again_ns = account.again_ns.unwrap_or(paid_ns) + taken * BACK_NS;
-        account.again_ns = Some(again_ns.min(now_ns + LONGEST_NS));
     }
 
     fn of(&self, namespace: &str, now_ns: u64) -> u64 {

@@ -1,6 +1,6 @@
-//! The steps of a namespace, and when its refused pods are retried.
+//! The steps of a namespace.
 
-use super::{BACK_NS, BETWEEN_NS, FREE, LONGEST_NS, NAMESPACE, Spending};
+use super::{BACK_NS, FREE, NAMESPACE, Spending};
 use crate::search::effort::{Effort, QUESTION};
 use crate::wire::Pod;
 
@@ -9,11 +9,6 @@ fn search(spending: &mut Spending, namespace: &str, steps: u64, now_ns: u64) -> 
     let effort = spending.question(namespace, now_ns).after(steps);
     spending.count(namespace, &effort, now_ns);
     effort.taken()
-}
-
-/// Asks until the namespace only gets the free steps.
-fn exhaust(spending: &mut Spending, namespace: &str, now_ns: u64) {
-    while search(spending, namespace, QUESTION, now_ns) > FREE {}
 }
 
 #[test]
@@ -74,70 +69,4 @@ fn plain_preemptions_are_free() {
         assert_eq!(preempt(&mut spending, &at.to_string(), 100, FREE / 100, 0), 100);
     }
     assert_eq!(search(&mut spending, "team", QUESTION, 0), QUESTION);
-}
-
-/// The first second in which pods can be retried.
-fn again_s(spending: &mut Spending, from_s: u64) -> Option<u64> {
-    let before = spending.returned(from_s * 1_000_000_000);
-    (from_s..from_s + 1_000).find(|at| spending.returned(at * 1_000_000_000) > before)
-}
-
-#[test]
-fn pods_refused_because_of_the_debt_are_retried_when_it_is_paid() {
-    let mut spending = Spending::default();
-    for _ in 0..3 {
-        search(&mut spending, "team", QUESTION, 0);
-    }
-    assert_eq!(again_s(&mut spending, 0), None, "no pod was refused");
-    exhaust(&mut spending, "team", 1_000_000_000_000);
-    let again = again_s(&mut spending, 1_000).expect("they come back");
-    assert_eq!(search(&mut spending, "team", QUESTION, again * 1_000_000_000), QUESTION);
-    assert_eq!(again_s(&mut spending, again), None, "once");
-}
-
-#[test]
-fn pods_without_victims_because_of_the_debt_are_retried() {
-    let mut spending = Spending::default();
-    assert_eq!(preempt(&mut spending, "a", 4, NAMESPACE / 2, 0), 2);
-    let again = again_s(&mut spending, 0).expect("they come back");
-    assert_eq!(preempt(&mut spending, "a", 2, NAMESPACE / 2, again * 1_000_000_000), 2);
-    assert_eq!(again_s(&mut spending, again), None);
-}
-
-/// All pods are asked about whenever they are retried, for an hour in which nothing else happens.
-#[test]
-fn retries_take_little_time_however_many_pods_there_are() {
-    const HOUR: u64 = 3_600 * 1_000_000_000;
-    for (namespaces, pods) in [(1, 1), (1, 40), (1, 200), (3, 20)] {
-        let mut spending = Spending::default();
-        let names: Vec<String> = (0..namespaces).map(|at| format!("team-{at}")).collect();
-        let (mut now_ns, mut before, mut taken, mut times) = (0, 0, 0, 0);
-        for name in &names {
-            exhaust(&mut spending, name, 0);
-        }
-        let mut last_ns = 0;
-        while now_ns < HOUR {
-            if spending.returned(now_ns) > before {
-                before = spending.returned(now_ns);
-                assert!(times == 0 || now_ns - last_ns >= BETWEEN_NS);
-                last_ns = now_ns;
-                for name in &names {
-                    let all = (0..pods).map(|_| search(&mut spending, name, 10 * QUESTION, now_ns));
-                    taken += all.sum::<u64>();
-                    // One pod alone does not use up the steps.
-                    exhaust(&mut spending, name, now_ns);
-                }
-                times += 1;
-            }
-            now_ns += 1_000_000_000;
-        }
-        assert!(times >= HOUR / LONGEST_NS, "{times}");
-        // The share of the time in which steps were taken, at 0.1 us each. The free steps of
-        // answered questions do not delay a retry.
-        let share = HOUR / 100 / taken;
-        assert!(
-            share >= 20 * (QUESTION - FREE) / QUESTION / namespaces,
-            "1 / {share} of the time for {namespaces} of {pods}"
-        );
-    }
 }
