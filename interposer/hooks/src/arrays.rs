@@ -7,7 +7,8 @@
 use driver_sys::cuda::*;
 use vgpu_driver::real::{Outcome, check};
 use vgpu_slice::allocations::{ARRAYS, Kind, MIPMAPPED_ARRAYS};
-use vgpu_slice::charging::{self, Allocated, Taken};
+use vgpu_slice::charging;
+use vgpu_slice::reserve::{Allocated, Taken};
 
 use crate::{bindings, external};
 

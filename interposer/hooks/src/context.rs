@@ -12,7 +12,7 @@ use vgpu_driver::{process, real};
 use vgpu_slice::allocations::{self, Epoch, Owner};
 use vgpu_slice::green::Green;
 use vgpu_slice::mapped::EXTERNAL;
-use vgpu_slice::{Slice, charging, context_limits, contexts, current, graphs, green, ipc, pools};
+use vgpu_slice::{Slice, charging, context_limits, contexts, current, green, ipc, pools};
 
 around! {
     create_v1(context: *mut CUcontext, flags: u32, device: CUdevice) -> Outcome
@@ -148,8 +148,8 @@ fn primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
         if pools::any_charged() {
             guard(|| pools::device_reset(limited, device, before));
         }
-        if graphs::any_charged() {
-            guard(|| graphs::device_reset(limited, device));
+        if pools::graph_memory::any_charged() {
+            guard(|| pools::graph_memory::device_reset(limited, device));
         }
         guard(|| charge.ended(limited));
     }

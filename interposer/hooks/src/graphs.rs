@@ -11,6 +11,7 @@ use vgpu_compute::notices;
 use vgpu_driver::guard::guard;
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::graphs;
+use vgpu_slice::pools::graph_memory;
 
 use crate::form::Form;
 
@@ -33,7 +34,7 @@ around! {
         |call| instantiate_and_upload(exec, graph, parameters, Form::PerThread, call);
     destroy(exec: CUgraphExec) -> CUresult
         = cuGraphExecDestroy, |call| graphs::destroy(exec as u64, call);
-    trim(device: CUdevice) -> CUresult = cuDeviceGraphMemTrim, |call| graphs::trim(device, call);
+    trim(device: CUdevice) -> CUresult = cuDeviceGraphMemTrim, |call| graph_memory::trim(device, call);
     upload(exec: CUgraphExec, stream: CUstream) -> Outcome
         = cuGraphUpload, |call| upload_in(exec, stream, Form::Plain, call);
     upload_ptsz(exec: CUgraphExec, stream: CUstream) -> Outcome

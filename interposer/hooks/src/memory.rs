@@ -8,7 +8,8 @@ use driver_sys::cuda::{
 };
 use vgpu_driver::real::{Outcome, check};
 use vgpu_slice::allocations::LINEAR;
-use vgpu_slice::charging::{self, Allocated, Taken};
+use vgpu_slice::charging;
+use vgpu_slice::reserve::{Allocated, Taken};
 
 use crate::external;
 

@@ -21,9 +21,9 @@ use vgpu_driver::process;
 use vgpu_driver::real::{Outcome, check};
 
 use crate::cards::{self, MAX_DEVICES};
-use crate::charging;
 use crate::current::{Slice, current};
 use crate::limited::{Card, Limited};
+use crate::reserve;
 
 /// The bytes that are charged for the primary context of each device; 0 if it is not charged.
 static PRIMARY: [Mutex<u64>; MAX_DEVICES] = [const { Mutex::new(0) }; MAX_DEVICES];
@@ -131,7 +131,7 @@ fn charged(device: CUdevice) -> Outcome<Option<Charged>> {
 }
 
 pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
-    charging::charge(limited, card, bytes)?;
+    reserve::charge(limited, card, bytes)?;
     limited.add_driver_memory(card, bytes);
     Ok(())
 }

@@ -13,37 +13,32 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use driver_sys::cuda::{
-    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_GRAPH,
-    CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEM_FREE, CUDA_ERROR_OUT_OF_MEMORY,
-    CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode,
-    CUresult, cuuint64_t,
+    CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+    CU_GRAPH_NODE_TYPE_MEM_FREE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_MEM_ALLOC_NODE_PARAMS_v1,
+    CUDA_SUCCESS, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUresult,
 };
 use vgpu_driver::guard::lock;
 use vgpu_driver::location;
 use vgpu_driver::real::{self, Outcome};
 
-use crate::cards::{self, MAX_DEVICES};
+use crate::cards;
 use crate::current::limited;
 use crate::limited::{Card, Limited};
+use crate::pools::graph_memory::{ANY_CHARGED, GraphPool, Reserved, pool_of};
 use crate::pools::{self, Busy};
-use crate::reported::{Charge, Reported};
+use crate::reported::Reported;
 use crate::table::{Entry, Full, Table, Then};
 
 /// How many executable graphs with allocation nodes this process has. The wrappers of graph launches
 /// read it from assembly.
 pub static ALLOCATING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether graph memory was ever charged.
-static ANY_CHARGED: AtomicBool = AtomicBool::new(false);
-
 static EXECUTABLES: Table<Executable> = Table::new();
-static POOLS: [Mutex<Pool>; MAX_DEVICES] = [const { Mutex::new(Pool::NEW) }; MAX_DEVICES];
 
 /// On how many devices one graph can allocate.
 const MOST_DEVICES: usize = 16;
@@ -86,84 +81,19 @@ pub struct Need {
     growth: u64,
 }
 
-/// The graph memory of a device.
-struct Pool {
-    charge: Charge,
-    /// By how much launches in progress may let it grow.
-    growth: u64,
-    /// The most bytes that the pool can have when these launches have ended. The bytes that such a
-    /// launch has already taken are counted once.
-    most: u64,
-    /// The sum of the needs of all graphs whose memory came into the pool. The pool has less if it has
-    /// returned memory to the card, or if graphs share memory.
-    resident: u64,
-    /// Increased when the pool is empty.
-    epoch: u32,
-}
-
-impl Pool {
-    const NEW: Self = Self { charge: Charge::NONE, growth: 0, most: 0, resident: 0, epoch: 1 };
-
-    /// The most bytes that the pool can have when the launches in progress have ended, if it has
-    /// `reserved` bytes now.
-    fn most(&self, reserved: u64) -> u64 {
-        self.most.clamp(reserved, reserved + self.growth)
-    }
-
-    /// The same with one more launch of a graph, and the bytes by which this launch may let the pool
-    /// grow.
-    fn most_with(&self, need: &Need, reserved: u64) -> (u64, u64) {
-        let most = self.most(reserved);
-        let growth = if need.resident == self.epoch {
+impl Need {
+    /// The most bytes that the pool can have with one more launch of the graph, and the bytes by
+    /// which this launch may let the pool grow.
+    fn most_in(&self, pool: &GraphPool, reserved: u64) -> (u64, u64) {
+        let most = pool.most(reserved);
+        let growth = if self.resident == pool.epoch {
             // Bytes that other launches in progress have taken are not part of this graph.
-            need.bytes.min(self.resident.saturating_sub(most.saturating_sub(self.growth)))
+            self.bytes.min(pool.resident.saturating_sub(most.saturating_sub(pool.growth)))
         } else {
-            need.bytes
+            self.bytes
         };
         (most + growth, growth)
     }
-
-    /// Sets the charge to what the driver reports, and to what launches in progress may add. Memory
-    /// that the driver has already taken is charged beyond the limit, too.
-    fn follow(&mut self, limited: &Limited, card: &Card) {
-        let Some(reserved) = Reserved(card.device).reserved() else { return };
-        if reserved == 0 {
-            self.epoch = self.epoch.wrapping_add(1).max(1);
-            self.resident = 0;
-        }
-        self.most = self.most(reserved);
-        self.charge.set_taken(limited, card, self.most);
-    }
-}
-
-/// The graph memory of a device, as the driver reports it.
-struct Reserved(CUdevice);
-
-impl Reported for Reserved {
-    fn reserved(&self) -> Option<u64> {
-        let mut bytes: cuuint64_t = 0;
-        let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
-        // SAFETY: a local variable of the attribute's width.
-        let result = unsafe {
-            real::cuDeviceGetGraphMemAttribute(self.0, attribute, (&raw mut bytes).cast())
-        };
-        (result == CUDA_SUCCESS).then_some(bytes)
-    }
-
-    fn trim(&self) {
-        // SAFETY: no pointer.
-        unsafe { real::cuDeviceGraphMemTrim(self.0) };
-    }
-}
-
-/// Whether graphs may hold memory. Most programs have none, and pay only for this load.
-#[inline]
-pub fn any_charged() -> bool {
-    ANY_CHARGED.load(Ordering::Relaxed)
-}
-
-fn pool_of(device: CUdevice) -> Option<&'static Mutex<Pool>> {
-    POOLS.get(usize::try_from(device).ok()?)
 }
 
 /// The needs of a graph. Without a slice they are 0, and the driver is not asked. A graph that
@@ -365,7 +295,7 @@ fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> O
         let reserved = Reserved(need.device);
         // Other launches may take less than they need: graphs share memory.
         if pool.growth > 0 && Instant::now() < until {
-            let (most, _) = pool.most_with(need, reserved.reserved().unwrap_or(0));
+            let (most, _) = need.most_in(&pool, reserved.reserved().unwrap_or(0));
             if most > pool.charge.bytes && !pool.charge.set(limited, card, most) {
                 drop(pool);
                 thread::sleep(Duration::from_micros(50));
@@ -375,7 +305,7 @@ fn reserve_one(limited: &'static Limited, need: &mut Need, wait: &dyn Fn()) -> O
         let mut charge = pool.charge;
         let charged = Cell::new((0, 0));
         let wanted = |_| {
-            charged.set(pool.most_with(need, reserved.reserved().unwrap_or(0)));
+            charged.set(need.most_in(&pool, reserved.reserved().unwrap_or(0)));
             charged.get().0
         };
         let make_room = |card: &Card, _| {
@@ -408,36 +338,6 @@ pub fn settle(needs: &mut Needs, is_launched: bool) {
             need.resident = pool.epoch;
             pool.resident += need.bytes;
         }
-        pool.follow(limited, card);
-    }
-}
-
-/// The program returns to a card the graph memory that no graph uses; `call` calls the driver.
-pub fn trim(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    let charged = limited().filter(|_| any_charged()).and_then(|limited| {
-        Some((limited, cards::of_device(limited, device)?, lock(pool_of(device)?)))
-    });
-    let Some((limited, card, mut pool)) = charged else { return call() };
-    let result = call();
-    pool.follow(limited, card);
-    result
-}
-
-/// The primary context of a device has ended, and its graph memory with it.
-pub fn device_reset(limited: &Limited, device: CUdevice) {
-    let (Some(pool), Some(card)) = (pool_of(device), cards::of_device(limited, device)) else {
-        return;
-    };
-    lock(pool).follow(limited, card);
-}
-
-/// Returns to a card the graph memory that no graph uses, unless another thread launches a graph. Only
-/// before a refusal, because the next launch has to take it again.
-pub(crate) fn trim_if_idle(limited: &Limited, card: &Card) {
-    let Some(pool) = pool_of(card.device) else { return };
-    let Ok(mut pool) = pool.try_lock() else { return };
-    if pool.charge.bytes > 0 {
-        Reserved(card.device).trim();
         pool.follow(limited, card);
     }
 }

@@ -15,7 +15,7 @@ use crate::allocations::{Allocation, Epoch, LINEAR, Owner};
 use crate::current::{Slice, current, limited};
 use crate::limited::Limited;
 use crate::table::{Entry, Full, Table, Then};
-use crate::{cards, charging, green, shared};
+use crate::{cards, green, reserve, shared};
 
 /// The memory that this process has exported or imported.
 static SHARED: Table<Shared> = Table::new();
@@ -153,7 +153,7 @@ fn charge(limited: &'static Limited, imported: Shared) -> Outcome<Shared> {
     let Some(card) = cards::of_device(limited, imported.device) else { return Ok(imported) };
     let bytes = range_of(imported.pointer).map_or(0, |(_, bytes)| bytes);
     let bytes = bytes + card.rounding(bytes);
-    charging::charge(limited, card, bytes)?;
+    reserve::charge(limited, card, bytes)?;
     Ok(Shared { bytes, ..imported })
 }
 

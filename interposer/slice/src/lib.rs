@@ -12,7 +12,7 @@
 //! | [`limited`], [`layer`], [`departure`] | charging every layer; when a dead process's bytes come back |
 //! | [`cards`], [`numbers`] | which row of each layer a card is; which card a number is |
 //! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
-//! | [`charging`] | allocating and freeing under the limit |
+//! | [`charging`], [`reserve`] | allocating and freeing under the limit; the charge around a call |
 //! | [`mapped`], [`shared`], [`ipc`] | memory with handles and mappings; memory of several processes |
 //! | [`reported`], [`graphs`] | memory whose size only the driver tells |
 //! | [`contexts`], [`context_limits`], [`green`] | the driver's own memory for contexts, and for raised limits |
@@ -39,6 +39,7 @@ pub mod mapped;
 pub mod numbers;
 pub mod pools;
 mod reported;
+pub mod reserve;
 mod seat;
 mod settings;
 mod shared;

@@ -26,9 +26,9 @@ use vgpu_driver::real::{self, Outcome, check};
 
 use crate::allocations::{Epoch, Owner};
 use crate::cards;
-use crate::charging::{self, Allocated, Taken};
 use crate::current::{Slice, current, limited};
 use crate::limited::{Card, Limited};
+use crate::reserve::{self, Allocated, Taken};
 use crate::shared;
 use crate::table::{Entry, Full, Table, Then, table};
 
@@ -180,10 +180,10 @@ impl MappedKind {
         let undo = |handle| unsafe { (self.undo)(handle) };
         let allocated = || Allocated { key: handle(), bytes };
         let Allocated { key, .. } =
-            charging::reserve(limited, card, self.taken, bytes, call, allocated, undo)?;
+            reserve::reserve(limited, card, self.taken, bytes, call, allocated, undo)?;
         self.enter(Object::new(key, bytes, device, owner)).map_err(|Full| {
             undo(key);
-            charging::uncharge(limited, card, bytes, self.taken.rounding(card, bytes));
+            reserve::uncharge(limited, card, bytes, self.taken.rounding(card, bytes));
             CUDA_ERROR_OUT_OF_MEMORY
         })
     }
@@ -338,7 +338,7 @@ impl MappedKind {
         if !object.is_imported || object.id != 0 || shown == 0 {
             return Ok(());
         }
-        charging::charge(limited, card, shown)?;
+        reserve::charge(limited, card, shown)?;
         let grow = |object: &mut Object| {
             object.bytes += shown;
             Then::Keep
@@ -437,7 +437,7 @@ impl MappedKind {
             shared::close(limited, object.id);
         } else if let Some(card) = cards::of_device(limited, object.device) {
             let rounding = self.taken.rounding(card, object.bytes);
-            charging::uncharge(limited, card, object.bytes, rounding);
+            reserve::uncharge(limited, card, object.bytes, rounding);
         }
     }
 }

@@ -6,9 +6,11 @@
 //! raised by the most that the pool can grow by. Afterwards it is set to what the pool has. After
 //! every call that can return memory to the card, the driver is asked again.
 //!
-//! This file has the table of pools; [`pool`] is one pool.
+//! This file has the table of pools; [`pool`] is one pool, and [`graph_memory`] the pool that each
+//! device has for graphs.
 
 mod attributes;
+pub mod graph_memory;
 mod pool;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +20,6 @@ use vgpu_driver::guard::lock;
 use vgpu_driver::real::Outcome;
 
 use crate::allocations::{Allocation, Epoch};
-use crate::graphs;
 use crate::limited::{Card, Limited};
 use crate::table::Full;
 use pool::ENTRIES;
@@ -109,7 +110,7 @@ pub fn refresh(limited: &'static Limited, busy: Busy) {
 /// program may want to keep it.
 #[cold]
 pub(crate) fn trim(limited: &'static Limited, card: &Card, busy: Busy) {
-    graphs::trim_if_idle(limited, card);
+    graph_memory::trim_if_idle(limited, card);
     in_use()
         .filter(|pool| pool.device() == card.device)
         .for_each(|pool| pool.trim_unused(limited, busy));
