@@ -87,7 +87,7 @@ mod _native {
 
     /// The format of a slice's files that this version reads and writes.
     #[pymodule_export]
-    const FORMAT: u32 = hami_limits::Format::Current.number();
+    const FORMAT: u32 = hami_limits::FORMAT;
 
     #[pymodule_init]
     fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -212,7 +212,7 @@ def test_a_slice_of_another_format_is_refused(gpu, program, preload, tmp_path, n
     Account.create(tmp_path / "account")
     with (tmp_path / name).open("r+b") as file:
         file.seek(8)
-        file.write((FORMAT - 1).to_bytes(4, "little"))
+        file.write((FORMAT + 1).to_bytes(4, "little"))
     words = (tmp_path / name, f"its version is not {FORMAT}", "make the slice again")
     assert_refused(program, preload(gpu, tmp_path), *words)
 

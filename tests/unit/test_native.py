@@ -152,7 +152,7 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     for path in (limits, account):
         with path.open("r+b") as file:
             file.seek(8)
-            file.write(struct.pack("<I", FORMAT - 1))
+            file.write(struct.pack("<I", FORMAT + 1))
     openings: list[Callable[[], object]] = [
         lambda: LimitsPage.open(limits),
         lambda: Account.open(account),
@@ -164,7 +164,7 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_grants_page_is_created_once(tmp_path: Path) -> None:
     GrantsPage.create(tmp_path / "grants")
-    assert (tmp_path / "grants").read_bytes() == (b"HAMIGRA1" + struct.pack("<II", 3, 4096)).ljust(
+    assert (tmp_path / "grants").read_bytes() == (b"HAMIGRA1" + struct.pack("<II", 1, 4096)).ljust(
         4096, b"\0"
     )
     with pytest.raises(FileExistsError):

@@ -92,7 +92,7 @@
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]             "HAMIACC1"
-//!      8  version: u32, size: u32    3, 626688
+//!      8  version: u32, size: u32    1, 626688
 //!     64  high_water: u32            slots from here on were never used
 //!    128  slow_lock: u32             0, or 1 + the slot that holds the slow lock; a futex
 //!    192  probed_at: u64             when all locks were last probed, ms since boot

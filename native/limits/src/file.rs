@@ -6,9 +6,9 @@
 //! file. A file keeps its inode for life, because a rename over a bind-mounted file is never seen.
 //!
 //! All of them begin with the same 16 bytes: a magic, a version and the size of the file
-//! ([`FileKind`]). A file that begins differently is never read further.
+//! ([`FileKind`]). A file that begins differently is never read further. The version is that of all
+//! files together, the [`FORMAT`].
 
-use crate::format::Format;
 use crate::quantity::InvalidValue;
 use std::ffi::OsString;
 use std::fmt;
@@ -19,6 +19,13 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// The format of a slice's files that this version reads and writes.
+///
+/// The limits page, the grants page and the account change together. A container that restarts
+/// after an upgrade of the node still has its old library. So the name of the library's directory on
+/// the node begins with the format (`1-…`), and a file of another format is refused.
+pub const FORMAT: u32 = 1;
 
 /// One of the kinds of file: its name in messages, and what its first 16 bytes say.
 #[derive(Debug)]
@@ -36,7 +43,7 @@ impl FileKind {
     pub fn head(&self) -> [u8; 16] {
         let mut head = [0; 16];
         head[..8].copy_from_slice(&self.magic);
-        head[8..12].copy_from_slice(&Format::Current.number().to_le_bytes());
+        head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         head[12..].copy_from_slice(&(self.size as u32).to_le_bytes());
         head
     }
@@ -48,7 +55,7 @@ impl FileKind {
         let reason = if differs(0..8) {
             format!("it does not begin with {}", String::from_utf8_lossy(&self.magic))
         } else if differs(8..12) {
-            format!("its version is not {}", Format::Current.number())
+            format!("its version is not {FORMAT}")
         } else if differs(12..16) {
             format!("its size field is not {}", self.size)
         } else {

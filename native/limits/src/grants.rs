@@ -7,7 +7,7 @@
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]           "HAMIGRA1"
-//!      8  version: u32, size: u32  3, 4096
+//!      8  version: u32, size: u32  1, 4096
 //!     16  zero
 //!     32  pulse: u64               time of the coordinator's last pulse, ns of CLOCK_MONOTONIC
 //!     40  regulated: u32           1 while launches need permission because of a neighbour

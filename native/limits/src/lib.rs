@@ -20,8 +20,7 @@
 //! | [`variables`] | HAMi's variables, `CUDA_DEVICE_MEMORY_LIMIT` and others |
 //! | [`page`] | the limits page |
 //! | [`grants`] | the grants page, and the state with which a process answers a grant |
-//! | [`mod@format`] | the format of the files that this version reads and writes |
-//! | [`mod@file`], `mapped` | creating, recognising, opening and mapping such files; their one error type |
+//! | [`mod@file`], `mapped` | the format of the files; creating, recognising, opening and mapping such files; their one error type |
 //! | [`futex`], [`clock`] | waiting for a word of a mapped file; the clock of the times in the files |
 //! | [`elf`] | functions and imports of an object that the loader or the kernel has mapped |
 //!
@@ -32,7 +31,6 @@
 pub mod clock;
 pub mod elf;
 pub mod file;
-pub mod format;
 pub mod futex;
 pub mod grants;
 mod mapped;
@@ -40,8 +38,7 @@ pub mod page;
 pub mod quantity;
 pub mod variables;
 
-pub use file::{FileError, FileKind, failed, named};
-pub use format::Format;
+pub use file::{FORMAT, FileError, FileKind, failed, named};
 pub use page::{LimitsPage, LimitsView, Mode, NO_LIMIT, Priority, Regime, Row, same_card};
 pub use quantity::{InvalidValue, Source, format_memory, parse_memory, parse_share};
 pub use variables::{VariableShare, Variables};

@@ -10,7 +10,7 @@
 //! ```text
 //! offset  field
 //!      0  magic: [u8; 8]           "HAMILIM1"
-//!      8  version: u32, size: u32  3, 8192
+//!      8  version: u32, size: u32  1, 8192
 //!     16  slice_id: [u8; 16]       random
 //!     32  active: u32              0 or 1: the copy in force
 //!     36  regulated: u32           1 while a row in force has a share of 1 to 99

@@ -73,7 +73,7 @@ fn the_bytes_are_as_documented() {
     let file = Scratch::new("bytes");
     let page = GrantsPage::create(&file.0).unwrap();
     let mut expected = [0_u8; SIZE];
-    expected[..16].copy_from_slice(b"HAMIGRA1\x03\0\0\0\0\x10\0\0");
+    expected[..16].copy_from_slice(b"HAMIGRA1\x01\0\0\0\0\x10\0\0");
     assert_eq!(fs::read(&file.0).unwrap(), expected);
 
     page.set_pulse(0x0102_0304_0506_0708);
