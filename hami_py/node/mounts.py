@@ -1,6 +1,6 @@
 """The file system of the slots: a tmpfs of their own.
 
-The account and the grants of a slot are written at every allocation and turn, so they must not be
+The account and the grants of a slot are written at every allocation and lease, so they must not be
 on a disk. A container can make its account longer. On a tmpfs of their own, the slots can fill
 nothing else of the node, such as the container runtime's state in ``/run``.
 """

@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Grants turns on the cards to the slices of a runtime directory, on the calling thread, until
+/// Leases the cards to the slices of a runtime directory, on the calling thread, until
 /// there has been no slice for this many seconds. Only one process at a time may do this.
 ///
 /// No Python code runs in the meantime, signal handlers included: end it with a signal that has

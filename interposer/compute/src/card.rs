@@ -95,7 +95,7 @@ impl CardLimiter {
             let asked_at = *asked.get_or_insert(at);
             let mut state = self.state();
             let grant = self.seats.grant(at);
-            if grant.is_some_and(|grant| grant.kind == Kind::Turn) {
+            if grant.is_some_and(|grant| grant.kind == Kind::Lease) {
                 state.leave_debts_to_the_coordinator();
             }
             let verdict =
@@ -144,8 +144,8 @@ impl CardLimiter {
             let until = until.min(meter_at).min(at + LOOK_AGAIN_NS);
             match self.seats.outermost().filter(|_| waits_for != Some(WaitsFor::Room)) {
                 Some(seat) if grant.is_some() => {
-                    let turn = grant.map_or(0, |grant| grant.turn);
-                    seat.wait_for_grant(turn, Duration::from_nanos(until.saturating_sub(now())));
+                    let number = grant.map_or(0, |grant| grant.number);
+                    seat.wait_for_grant(number, Duration::from_nanos(until.saturating_sub(now())));
                 }
                 _ => self.changed.wait_until(seen, until),
             }
@@ -329,8 +329,8 @@ impl CardLimiter {
         let grant = self.seats.grant(at);
         let grant = grant.as_ref();
         state.read_unblock(grant, at);
-        let has_lease =
-            grant.is_some_and(|grant| grant.kind == Kind::Turn && self.seats.is_granted(grant, at));
+        let has_lease = grant
+            .is_some_and(|grant| grant.kind == Kind::Lease && self.seats.is_granted(grant, at));
         let lingers_until = state.idle_since + TIMING.linger;
         if has_lease
             && state.is_idle()

@@ -87,7 +87,7 @@ impl Seats {
         let of_seat = |(index, counted): (usize, &Counted)| {
             let seat = &counted.seat;
             let coordinated = grant.filter(|_| index == 0);
-            let has_lease = coordinated.is_some_and(|grant| grant.kind == Kind::Turn);
+            let has_lease = coordinated.is_some_and(|grant| grant.kind == Kind::Lease);
             let binds = |mode: Mode| mode == Mode::Hard || grant.is_none();
             let page = seat.share().filter(|(_, mode)| binds(*mode) && !has_lease);
             let environment = seat.environment_share().filter(|(_, mode)| binds(*mode));

@@ -364,7 +364,7 @@ impl State {
 
     /// The state of the process, by its launches.
     pub(crate) fn activity(&self, grant: Option<&Grant>) -> ComputeState {
-        let is_lease = grant.is_some_and(|grant| grant.kind == Kind::Turn);
+        let is_lease = grant.is_some_and(|grant| grant.kind == Kind::Lease);
         match self.waiting {
             _ if !self.is_idle() => Running,
             [0, 0, 0] => Idle,
@@ -384,7 +384,7 @@ impl State {
         at: u64,
     ) -> bool {
         let report = Report {
-            turn: grant.map_or(self.reported.turn, |grant| grant.turn),
+            grant: grant.map_or(self.reported.grant, |grant| grant.number),
             state,
             is_stalled: self.is_stalled(at),
             is_split: self.is_split,
@@ -403,7 +403,7 @@ impl State {
         let begins = before == Idle;
         let is_news = grant.is_none_or(|grant| match grant.kind {
             _ if !seats.is_granted(grant, at) => true,
-            Kind::Turn => state == Idle || begins && grant.others > 0,
+            Kind::Lease => state == Idle || begins && grant.others > 0,
             Kind::Own | Kind::Alone => false,
         });
         if is_news {

@@ -1,7 +1,7 @@
 //! The processes' use of the cards' engines, as the coordinator reads it.
 //!
 //! The coordinator leases a card but sees no launches. So each process writes its state
-//! and the turn that the state answers into a cache line per card that only it writes, and signals
+//! and the grant that the state answers into a cache line per card that only it writes, and signals
 //! the account's wake-up word. The coordinator waits on that word, reads the states, and answers in
 //! the grants page. It trusts none of these values: with false ones a process can only appear idle,
 //! or make others wait as long as for a running kernel.

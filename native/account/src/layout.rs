@@ -104,7 +104,7 @@ pub(crate) struct Counters {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ComputeWords {
-    /// A [`crate::Report`]. If the turn in it is not the current one, the report answers an older
+    /// A [`crate::Report`]. If the grant in it is not the current one, the report answers an older
     /// grant.
     pub state: AtomicU64,
     /// Engine time so far: how long the card was busy with kernels of the process.

@@ -75,7 +75,7 @@
 //!
 //! Each process has a cache line per card for its use of the card's engine ([`ComputeWords`]): the
 //! engine time so far, the time for which its threads waited to launch, its debt, heartbeats, and
-//! its state with the turn that it had seen. Only the process itself writes there; after a new
+//! its state with the grant that it had seen. Only the process itself writes there; after a new
 //! state it signals the account's wake-up word. When a slot is reaped, its times are added to sums
 //! in the header.
 //!
@@ -120,8 +120,8 @@
 //!           64 refusals: [u64; 16], anomalies: u64
 //!
 //! compute:  0 state: u64, a report (bits 0 and 1: 0 idle, 1 waiting, 2 running; bit 2: its work is
-//!            stalled; bits 8 to 31: the length of the launch that waits for a turn, in units of
-//!            10 us; bits 32 to 63: the turn that the process had seen) | 8 used_ns: u64
+//!            stalled; bits 8 to 31: the length of the launch that waits for a lease, in units of
+//!            10 us; bits 32 to 63: the grant that the process had seen) | 8 used_ns: u64
 //!          16 throttled_ns: u64 | 24 debt_ns: u64 | 32 active_at: u64 | 40 metered_at: u64
 //!          48 debt: u64 | 56 driver_memory: u64 (bytes; part of the committed units)
 //!

@@ -36,7 +36,7 @@ fn engine_times_and_state_are_at_their_offsets_and_in_the_snapshot() {
     let member = account.join().unwrap();
     assert_eq!((member.slot(), account.high_water()), (1, 2));
     let words = member.compute(3).unwrap();
-    words.set_report(Report { turn: 7, state: ComputeState::Running, ..Report::default() });
+    words.set_report(Report { grant: 7, state: ComputeState::Running, ..Report::default() });
     words.used_ns.store(1_000, Ordering::Relaxed);
     words.throttled_ns.store(200, Ordering::Relaxed);
     words.debt_ns.store(30, Ordering::Relaxed);
@@ -45,11 +45,11 @@ fn engine_times_and_state_are_at_their_offsets_and_in_the_snapshot() {
 
     assert_eq!(
         account.compute(1, 3).report(),
-        Report { turn: 7, state: ComputeState::Running, ..Report::default() }
+        Report { grant: 7, state: ComputeState::Running, ..Report::default() }
     );
     assert_eq!(
         account.compute(1, 2).report(),
-        Report { turn: 0, state: ComputeState::Idle, ..Report::default() }
+        Report { grant: 0, state: ComputeState::Idle, ..Report::default() }
     );
     assert_eq!(account.wake_word().load(Ordering::Relaxed), 1);
     let file = std::fs::File::open(scratch.path()).unwrap();
@@ -100,14 +100,14 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
                 let words = member.compute(card).unwrap();
                 assert_eq!(
                     words.report(),
-                    Report { turn: 0, state: ComputeState::Idle, ..Report::default() }
+                    Report { grant: 0, state: ComputeState::Idle, ..Report::default() }
                 );
                 assert_eq!(words.used_ns.fetch_add(100, Ordering::Relaxed), 0);
                 words.throttled_ns.store(10, Ordering::Relaxed);
                 words.debt_ns.store(5, Ordering::Relaxed);
                 words.active_at.store(1, Ordering::Relaxed);
                 words.set_report(Report {
-                    turn: 9,
+                    grant: 9,
                     state: ComputeState::Running,
                     ..Report::default()
                 });
@@ -135,7 +135,7 @@ fn the_times_of_a_dead_process_are_kept_and_its_state_is_not() {
         let words = account.compute(0, 15);
         assert_eq!(
             words.report(),
-            Report { turn: 0, state: ComputeState::Idle, ..Report::default() }
+            Report { grant: 0, state: ComputeState::Idle, ..Report::default() }
         );
         for word in [&words.used_ns, &words.throttled_ns, &words.debt_ns, &words.active_at] {
             assert_eq!(word.load(Ordering::Relaxed), 0);
@@ -183,7 +183,7 @@ fn invalid_values_are_read_without_harm() {
     assert_eq!(snapshot.throttled_ns, [u64::MAX; CARDS]);
     let report = account.compute(0, 0).report();
     assert_eq!(
-        (report.turn, report.state, report.is_stalled),
+        (report.grant, report.state, report.is_stalled),
         (u32::MAX, ComputeState::Idle, true)
     );
     // A free slot is not dead.

@@ -44,18 +44,18 @@ fn latency(name: &str, wait: impl Fn(&Player, u32)) {
         let player = &players[round % 2];
         let mut grant = player.view.grant(0);
         let signalled = now();
-        player.report(grant.turn, ComputeState::Waiting);
+        player.report(grant.number, ComputeState::Waiting);
         while player.may_until(grant).is_none() && now() - signalled < 1_000_000_000 {
-            wait(player, grant.turn);
+            wait(player, grant.number);
             grant = player.view.grant(0);
         }
         let answered = now();
         // The first is alone as long as no other was active.
-        if grant.kind == Kind::Turn {
+        if grant.kind == Kind::Lease {
             took.push(answered - signalled);
         }
-        player.report(grant.turn, ComputeState::Running);
-        player.report(grant.turn, ComputeState::Idle);
+        player.report(grant.number, ComputeState::Running);
+        player.report(grant.number, ComputeState::Idle);
         std::thread::sleep(Duration::from_micros(300));
     }
     coordinator.kill_and_wait();

@@ -123,8 +123,8 @@ impl Used {
     /// The living process answers its grant, and wants to launch.
     fn answer(&self) -> Grant {
         let grant = GrantsView::open(&self.directory.join("grants")).unwrap().grant(0);
-        let (state, turn) = (ComputeState::Waiting, grant.turn);
-        let report = Report { turn, state, needs_ns: 1000, ..Report::default() };
+        let (state, number) = (ComputeState::Waiting, grant.number);
+        let report = Report { grant: number, state, needs_ns: 1000, ..Report::default() };
         self.member.compute(0).unwrap().set_report(report);
         grant
     }

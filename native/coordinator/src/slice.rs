@@ -303,8 +303,8 @@ impl Slice {
     pub fn block(&mut self, now: u64) {
         self.set_regulated(true, now);
         for row in 0..self.cards.len() {
-            let turn = self.grants.grant(row).turn.wrapping_add(1);
-            let revoked = Grant { turn, kind: Kind::Turn, ..Grant::default() };
+            let number = self.grants.grant(row).number.wrapping_add(1);
+            let revoked = Grant { number, kind: Kind::Lease, ..Grant::default() };
             self.grants.set(row, revoked);
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Slices {
     /// The open slices, ordered by name, so that the same files always give the same leases.
     open: BTreeMap<SliceDirectory, Box<Slice>>,
     /// Directories that must not be opened again. A slice that was open keeps getting a pulse and
-    /// no turn; without a pulse its processes would launch by their own buckets.
+    /// no lease; without a pulse its processes would launch by their own buckets.
     damaged: BTreeMap<SliceDirectory, Option<Box<Slice>>>,
     /// Whether the last scan found any directory, damaged or not.
     found_any: bool,

@@ -22,7 +22,7 @@ fn programs_of_two_slices_have_leases_and_never_meet() {
     stage.assert_none_met();
     // Both need permission, and get a pulse.
     let view = GrantsView::open(&second.join("grants")).unwrap();
-    assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Turn));
+    assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Lease));
     wait_until(|| !is_silent(&second), || "it is forgotten".into());
 }
 
@@ -97,9 +97,9 @@ fn a_program_that_dies_in_its_lease_delays_no_other() {
             let dying = Player::new(&second, &member, 1, stage);
             loop {
                 let grant = dying.view.grant(0);
-                dying.report(grant.turn, ComputeState::Waiting);
+                dying.report(grant.number, ComputeState::Waiting);
                 if dying.may_until(grant).is_some() {
-                    dying.report(grant.turn, ComputeState::Running);
+                    dying.report(grant.number, ComputeState::Running);
                     // In the middle of a kernel that would run for an hour.
                     let words = member.compute(0).unwrap();
                     words.active_at.store(common::now() + 3_600_000_000_000, Ordering::SeqCst);
@@ -108,7 +108,7 @@ fn a_program_that_dies_in_its_lease_delays_no_other() {
                         std::thread::sleep(Duration::from_secs(1));
                     }
                 }
-                dying.view.wait(0, grant.turn, Duration::from_millis(20));
+                dying.view.wait(0, grant.number, Duration::from_millis(20));
             }
         });
         wait_until(|| stage.leases_of(1) == round, || format!("it gets no lease {round}"));
@@ -141,17 +141,17 @@ fn the_next_coordinator_continues_from_the_files_of_a_killed_one() {
     let stage = stage();
     let _players = [player(&first, 0, stage), player(&second, 1, stage)];
     let view = GrantsView::open(&first.join("grants")).unwrap();
-    let mut turn = 0;
+    let mut number = 0;
     for _ in 0..5 {
         let coordinator = runtime.coordinator(FOR_EVER);
         stage.wait_for_leases(&[0, 1], 2);
         stage.assert_none_met();
         coordinator.kill_and_wait();
-        let newest = view.grant(0).turn;
-        assert!(newest > turn, "turn {newest} after turn {turn}");
-        turn = newest;
+        let newest = view.grant(0).number;
+        assert!(newest > number, "grant {newest} after grant {number}");
+        number = newest;
         wait_until(|| is_silent(&first), || "it still lives".into());
-        assert_eq!(view.grant(0).turn, turn);
+        assert_eq!(view.grant(0).number, number);
     }
 }
 
@@ -175,7 +175,7 @@ fn a_slice_that_truncates_its_account_harms_only_itself() {
         // No process of it launches any more: without a grant it would launch as if it were alone.
         let is_shut = || {
             let grant = grant(&cut);
-            (grant.kind, grant.holder) == (Kind::Turn, Holder::None) && !is_silent(&cut)
+            (grant.kind, grant.holder) == (Kind::Lease, Holder::None) && !is_silent(&cut)
         };
         wait_until(is_shut, || "its processes may launch".into());
         // That remains so as long as its directory exists.

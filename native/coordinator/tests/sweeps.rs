@@ -110,7 +110,7 @@ fn sweep_for(runtime: &Runtime, listed: &[Listed], time: Duration) {
     sweep_until(runtime, listed, || now() >= until);
 }
 
-/// Without a share: nobody needs turns, and nobody else probes the processes of such a slice.
+/// Without a share: nobody needs leases, and nobody else probes the processes of such a slice.
 #[test]
 fn memory_is_free_when_no_sweep_lists_the_process_any_more() {
     let runtime = Runtime::new("departed");

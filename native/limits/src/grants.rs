@@ -1,7 +1,7 @@
 //! The grants page: a file of 4096 bytes that says which process may launch on the slice's cards.
 //!
 //! The coordinator writes it from outside. The limited programs read it before they launch, and
-//! wait for it. It is mapped read-only inside, so a slice cannot grant itself a turn. Grants count
+//! wait for it. It is mapped read-only inside, so a slice cannot grant itself a lease. Grants count
 //! only while the coordinator's pulse is recent, so a dead coordinator stops no program.
 //!
 //! ```text
@@ -17,7 +17,7 @@
 //!     64  rows: 16 of 64 bytes     row i is row i of the limits page
 //!   1088  departed: [u64; 256]     slot i is slot i of the account
 //!
-//! a row:  0 turn: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
+//! a row:  0 number: u32 | 4 kind: u8 | 5 zero | 6 holder: u16   one word, stored at once
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
 //!        16 depth: u64                                        ns of engine time, zero for unknown
 //!        24 others: u64                                       processes, below 2^32
@@ -26,19 +26,19 @@
 //! ```
 //!
 //! Numbers are little-endian. The kinds are [`Kind::Own`] (no coordinator decides), [`Kind::Alone`]
-//! (the holder needs no turns: its slice is the only active one on the card, or has no share while
-//! no slice with a share is active) and [`Kind::Turn`] (only the holder may launch, until `until`).
+//! (the holder needs no leases: its slice is the only active one on the card, or has no share while
+//! no slice with a share is active) and [`Kind::Lease`] (only the holder may launch, until `until`).
 //! The holder is one process, named by its slot in the account, every process of the slice, or
-//! none. `turn` counts the grants of a row and is a futex: a process that has seen turn n waits
+//! none. `number` counts the grants of a row and is a futex: a process that has seen grant n waits
 //! until it changes. `depth` limits how much work a process has in flight: the less, the sooner
-//! another slice can have the card. `others` counts the processes of other slices that have the turn
-//! too: each of them has about the same part of the card's time. `unblock` lets launches go on for which the slice's own work in
-//! flight may wait.
+//! another slice can have the card. `others` counts the processes of other slices that have the
+//! lease too: each of them has about the same part of the card's time. `unblock` lets launches go on
+//! for which the slice's own work in flight may wait.
 //!
 //! The other fields of a row are stored apart from its word. A process that read an old word with a
-//! new `until` would continue its old turn for the length of the next one. So the writer first
-//! takes the turn from its holder, then stores the other fields, then the new word; a reader reads
-//! the word before and after them. If the coordinator is killed in between, the turn has no holder
+//! new `until` would continue its old lease for the length of the next one. So the writer first
+//! takes the lease from its holder, then stores the other fields, then the new word; a reader reads
+//! the word before and after them. If the coordinator is killed in between, the lease has no holder
 //! until the pulse is too old.
 //!
 //! # Departures

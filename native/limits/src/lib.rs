@@ -7,7 +7,7 @@
 //! ```text
 //! <slice>/limits    what may be used: the limits page    written outside, read-only inside
 //! <slice>/account   what is used: crate hami-account     written by the processes of the slice
-//! <slice>/grants    whose turn it is: the grants page    written by the coordinator, read-only inside
+//! <slice>/grants    who may launch: the grants page      written by the coordinator, read-only inside
 //! ```
 //!
 //! A row is one card of the slice, named by its UUID. Row i of the limits page is row i of the

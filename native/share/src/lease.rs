@@ -27,7 +27,7 @@
 //! |---|---|
 //! | no slice with a share (1 to 99) | none: [`Kind::Own`], and nothing is regulated |
 //! | a slice with a share, but it is idle | slices without a share have little work in flight ([`Kind::Alone`]); the others have [`Kind::Own`] |
-//! | a slice with a share is active | leases: [`Kind::Turn`] with [`Holder::All`] for the holder, [`Holder::None`] for the others |
+//! | a slice with a share is active | leases: [`Kind::Lease`] with [`Holder::All`] for the holder, [`Holder::None`] for the others |
 //! | the same, and no other party is active | [`Kind::Alone`]: without a limit, or, for a hard share with one process, limited by the bucket of that process. Otherwise leases, with pauses while the slice owes |
 //!
 //! # Which party is next
@@ -113,7 +113,7 @@ struct Card {
 }
 
 impl Leases {
-    /// The state of a new coordinator. Turn numbers continue from the published ones; balances
+    /// The state of a new coordinator. The numbers of grants continue from the published ones; balances
     /// start at 0.
     pub fn new() -> Self {
         Self::default()
@@ -277,7 +277,7 @@ impl Leases {
                 }
             }
         }
-        let permits = |grant: &Grant| grant.kind != Kind::Turn || grant.holder != Holder::None;
+        let permits = |grant: &Grant| grant.kind != Kind::Lease || grant.holder != Holder::None;
         decision.grants.sort_by_key(|update| permits(&update.grant));
     }
 
@@ -291,8 +291,8 @@ impl Leases {
             (Sharing::Free, ..) => (Kind::Own, Holder::All, 0),
             (Sharing::Shallow, ..) => (Kind::Alone, Holder::All, 0),
             (Sharing::Leased, Some(holder), _) => (Kind::Alone, holder, 0),
-            (Sharing::Leased, _, Some(lease)) => (Kind::Turn, Holder::All, lease.until),
-            (Sharing::Leased, ..) => (Kind::Turn, Holder::None, 0),
+            (Sharing::Leased, _, Some(lease)) => (Kind::Lease, Holder::All, lease.until),
+            (Sharing::Leased, ..) => (Kind::Lease, Holder::None, 0),
         };
         let is_used = alone.is_some() || lease.is_some();
         let depth = match row.sharing {
@@ -301,7 +301,7 @@ impl Leases {
             _ => self.timing.depth,
         };
         let others = lease.map_or(0, |_| self.mates(p).count()) as u32;
-        Grant { turn: 0, kind, holder, until, depth, others, unblock: row.unblock }
+        Grant { number: 0, kind, holder, until, depth, others, unblock: row.unblock }
     }
 
     /// How much work each process of a party may have in flight on a card: little beside a party

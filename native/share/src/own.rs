@@ -63,7 +63,7 @@ impl OwnLease {
         let length = TIMING.pause.saturating_mul(rate) / rest;
         if balance > 0 && now >= self.until {
             let longer = length.saturating_mul(self.overlap().min(5));
-            self.until = now + longer.clamp(TIMING.depth, TIMING.turn * self.overlap().min(2));
+            self.until = now + longer.clamp(TIMING.depth, TIMING.lease * self.overlap().min(2));
         }
         if now < self.until {
             return Own::Held(depth.min(length.max(TIMING.depth)));

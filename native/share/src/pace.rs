@@ -97,7 +97,7 @@ impl<M> StreamPace<M> {
     /// Whether as much is in flight as may be, for a launch that takes `cost`, if that is known.
     /// Where the driver `shares` the card, two launches are in flight in any case, unless they are
     /// long and the depth is little: it gives the time of a process with nothing behind a kernel that
-    /// ends to others, and a short launch that waits for its turn seems to take up to an interval.
+    /// ends to others, and a short launch that waits for a lease seems to take up to an interval.
     pub fn is_full(&self, cost: Option<u64>, depth: u64, shares: bool) -> bool {
         // The cost of a launch that was measured beside others may be a quarter too high.
         let is_short = |cost| depth > TIMING.shallow || cost <= TIMING.interval * 5 / 4;

@@ -12,7 +12,7 @@ pub struct Timing {
     // Leases.
     /// A lease while one or two parties are active on the card. A handover costs about 0.2 ms, so 1
     /// % of it.
-    pub turn: u64,
+    pub lease: u64,
     /// A round of all parties if there are more: each waits at most for about this long.
     pub round: u64,
     /// The shortest lease of a round, however many parties there are. For as long a party with nothing
@@ -115,7 +115,7 @@ pub struct Timing {
 
 /// The values in use.
 pub const TIMING: Timing = Timing {
-    turn: 20 * MS,
+    lease: 20 * MS,
     round: 68 * MS,
     shortest: 5 * MS,
     ahead: MS,
@@ -153,7 +153,7 @@ impl Default for Timing {
     }
 }
 
-const _: () = assert!(TIMING.ahead < TIMING.shortest && TIMING.shortest < TIMING.turn);
+const _: () = assert!(TIMING.ahead < TIMING.shortest && TIMING.shortest < TIMING.lease);
 const _: () = assert!(TIMING.shallow <= TIMING.depth && TIMING.depth <= TIMING.alone_depth);
 const _: () = assert!(5 * TIMING.heartbeat < TIMING.silent);
 const _: () = assert!(TIMING.backlog < TIMING.drain && TIMING.active < TIMING.pauses);

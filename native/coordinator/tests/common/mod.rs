@@ -167,8 +167,8 @@ impl<'a> Player<'a> {
         Self { view, member, index, slice, stage }
     }
 
-    pub fn report(&self, turn: u32, state: ComputeState) {
-        let report = Report { turn, state, ..Report::default() };
+    pub fn report(&self, grant: u32, state: ComputeState) {
+        let report = Report { grant, state, ..Report::default() };
         self.member.compute(0).unwrap().set_report(report);
         self.member.wake_coordinator();
     }
@@ -178,7 +178,7 @@ impl<'a> Player<'a> {
         let me =
             matches!(grant.holder, Holder::All) || grant.holder == Holder::Slot(self.member.slot());
         let until = match grant.kind {
-            Kind::Turn => grant.until,
+            Kind::Lease => grant.until,
             // As long as its bucket allows, and no other process waits.
             Kind::Alone => now() + 5_000_000,
             Kind::Own => 0,
@@ -193,14 +193,14 @@ impl<'a> Player<'a> {
             let grant = self.view.grant(0);
             if let Some(until) = self.may_until(grant) {
                 self.work(grant, until);
-                seen = Some(grant.turn);
+                seen = Some(grant.number);
                 continue;
             }
-            if seen != Some(grant.turn) {
-                self.report(grant.turn, ComputeState::Waiting);
-                seen = Some(grant.turn);
+            if seen != Some(grant.number) {
+                self.report(grant.number, ComputeState::Waiting);
+                seen = Some(grant.number);
             }
-            self.view.wait(0, grant.turn, Duration::from_millis(20));
+            self.view.wait(0, grant.number, Duration::from_millis(20));
         }
         self.report(seen.unwrap_or(0), ComputeState::Idle);
     }
@@ -210,16 +210,16 @@ impl<'a> Player<'a> {
         let mut at = now();
         let mut longest = 0;
         words.active_at.store(at, Ordering::SeqCst);
-        self.report(grant.turn, ComputeState::Running);
+        self.report(grant.number, ComputeState::Running);
         // The coordinator may have read the state before: only now it is certain.
         if self.may_until(self.view.grant(0)).is_none() {
-            return self.report(grant.turn, ComputeState::Waiting);
+            return self.report(grant.number, ComputeState::Waiting);
         }
         let entered = self.stage.enter(self.slice);
         if !entered {
             self.stage.overlaps.fetch_add(1, Ordering::SeqCst);
         }
-        while at < until && self.view.grant(0).turn == grant.turn {
+        while at < until && self.view.grant(0).number == grant.number {
             std::thread::sleep(Duration::from_micros(500));
             let later = now();
             words.used_ns.fetch_add(later - at, Ordering::SeqCst);
@@ -234,7 +234,7 @@ impl<'a> Player<'a> {
             self.stage.late.fetch_add(1, Ordering::SeqCst);
         }
         self.stage.leases[self.index].fetch_add(1, Ordering::SeqCst);
-        self.report(grant.turn, ComputeState::Waiting);
+        self.report(grant.number, ComputeState::Waiting);
     }
 }
 

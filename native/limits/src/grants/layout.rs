@@ -46,17 +46,17 @@ const _: () = assert!(offset_of!(GrantRow, unblock) == 32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// The number of the grant. A process's answer carries the number of the grant that it answers.
-    pub turn: u32,
+    pub number: u32,
     /// The permission.
     pub kind: Kind,
     /// The processes that have the permission; without meaning for [`Kind::Own`].
     pub holder: Holder,
-    /// The end of the turn, in nanoseconds of `CLOCK_MONOTONIC`; only for [`Kind::Turn`].
+    /// The end of the lease, in nanoseconds of `CLOCK_MONOTONIC`; only for [`Kind::Lease`].
     pub until: u64,
     /// The most work that a process should have in flight, in nanoseconds of engine time; 0 if there
     /// is no coordinator.
     pub depth: u64,
-    /// How many processes of other slices have the card too; only for [`Kind::Turn`].
+    /// How many processes of other slices have the card too; only for [`Kind::Lease`].
     pub others: u32,
     /// The launches of a slice whose work makes no progress, and that go on without permission. Bits
     /// 32 and up are the number of the round, of which no two that follow each other are equal; bit
@@ -74,10 +74,10 @@ pub enum Kind {
     /// No coordinator decides here: each process limits itself by its own bucket.
     #[default]
     Own,
-    /// The holder launches as its own bucket allows, without turns; others wait.
+    /// The holder launches as its own bucket allows, without leases; others wait.
     Alone,
     /// Only the holder may launch, until `until`.
-    Turn,
+    Lease,
 }
 
 /// The processes of the slice that a grant is for.
@@ -102,14 +102,14 @@ impl Grant {
             Holder::None => NONE,
             Holder::Slot(slot) => slot,
         };
-        u64::from(self.turn) | (self.kind as u64) << 32 | u64::from(holder) << 48
+        u64::from(self.number) | (self.kind as u64) << 32 | u64::from(holder) << 48
     }
 
     /// Any word is safe to pass. An unknown kind counts as [`Kind::Own`].
     pub(super) fn decode(word: u64, [until, depth, others, unblock]: [u64; 4]) -> Self {
         let kind = match (word >> 32) as u16 {
             1 => Kind::Alone,
-            2 => Kind::Turn,
+            2 => Kind::Lease,
             _ => Kind::Own,
         };
         let holder = match (word >> 48) as u16 {
@@ -117,12 +117,12 @@ impl Grant {
             NONE => Holder::None,
             slot => Holder::Slot(slot),
         };
-        Self { turn: word as u32, kind, holder, until, depth, others: others as u32, unblock }
+        Self { number: word as u32, kind, holder, until, depth, others: others as u32, unblock }
     }
 }
 
 impl GrantRow {
-    /// The grant now. If the row changes several times during the call, a turn without a holder.
+    /// The grant now. If the row changes several times during the call, a lease without a holder.
     pub fn read(&self) -> Grant {
         let mut word = self.load();
         for _ in 0..4 {
@@ -135,16 +135,16 @@ impl GrantRow {
             }
             word = still;
         }
-        let turn = Grant::decode(word, [0; 4]).turn;
-        Grant { turn, kind: Kind::Turn, ..Grant::default() }
+        let number = Grant::decode(word, [0; 4]).number;
+        Grant { number, kind: Kind::Lease, ..Grant::default() }
     }
 
     /// Stores a grant. Only the coordinator calls it.
     pub fn write(&self, grant: Grant) {
         let old = Grant::decode(self.load(), [0; 4]);
         let word = grant.encode();
-        if old.kind == Kind::Turn && old.encode() != word {
-            self.close(old.turn);
+        if old.kind == Kind::Lease && old.encode() != word {
+            self.close(old.number);
         }
         self.unblock.store(grant.unblock.to_le(), Ordering::Relaxed);
         self.others.store(u64::from(grant.others).to_le(), Ordering::Relaxed);
@@ -153,15 +153,15 @@ impl GrantRow {
         self.word.store(word.to_le(), Ordering::Release);
     }
 
-    /// Takes the turn from its holder. Afterwards `until` may belong to another turn.
-    pub(super) fn close(&self, turn: u32) {
-        let closed = Grant { turn, kind: Kind::Turn, ..Grant::default() };
+    /// Takes the lease from its holder. Afterwards `until` may belong to another lease.
+    pub(super) fn close(&self, number: u32) {
+        let closed = Grant { number, kind: Kind::Lease, ..Grant::default() };
         self.word.store(closed.encode().to_le(), Ordering::Relaxed);
         fence(Ordering::Release);
     }
 
-    /// The futex on which processes wait for another turn.
-    pub fn turn_word(&self) -> &AtomicU32 {
+    /// The futex on which processes wait for another grant.
+    pub fn number_word(&self) -> &AtomicU32 {
         // SAFETY: the first half of an aligned 8-byte word that lives as long as self. It is only
         // loaded or waited on, and the kernel compares only these four bytes.
         unsafe { &*self.word.as_ptr().cast::<AtomicU32>() }

@@ -46,11 +46,11 @@ impl GrantsView {
         &layout(&self.map).regulated
     }
 
-    /// The turn of a row, to be loaded (relaxed) or waited on. Rows that no page has share the last
+    /// The number of a row's grant, to be loaded (relaxed) or waited on. Rows that no page has share the last
     /// row's.
     #[inline]
-    pub fn turn_word(&self, row: usize) -> &AtomicU32 {
-        layout(&self.map).rows[row.min(MAX_ROWS - 1)].turn_word()
+    pub fn number_word(&self, row: usize) -> &AtomicU32 {
+        layout(&self.map).rows[row.min(MAX_ROWS - 1)].number_word()
     }
 
     /// The time of the last complete sweep, in nanoseconds of `CLOCK_MONOTONIC`; 0 is never. If it
@@ -68,10 +68,10 @@ impl GrantsView {
         departed.map_or(0, |joined_at| u64::from_le(joined_at.load(Ordering::Relaxed)))
     }
 
-    /// Sleeps until the row's turn is another than `seen_turn`, or the row was written, or about
+    /// Sleeps until the number of the row's grant is another than `seen_number`, or the row was written, or about
     /// `timeout` has passed. It may return early.
-    pub fn wait(&self, row: usize, seen_turn: u32, timeout: Duration) {
-        futex::wait(self.turn_word(row), seen_turn.to_le(), timeout);
+    pub fn wait(&self, row: usize, seen_number: u32, timeout: Duration) {
+        futex::wait(self.number_word(row), seen_number.to_le(), timeout);
     }
 
     fn row(&self, row: usize) -> Option<&GrantRow> {

@@ -27,8 +27,8 @@ impl Drop for Scratch {
     }
 }
 
-fn turn(turn: u32, holder: Holder, until: u64) -> Grant {
-    Grant { turn, kind: Kind::Turn, holder, until, ..Grant::default() }
+fn lease(number: u32, holder: Holder, until: u64) -> Grant {
+    Grant { number, kind: Kind::Lease, holder, until, ..Grant::default() }
 }
 
 #[test]
@@ -39,13 +39,13 @@ fn written_grants_are_read() {
     assert_eq!((view.grant(0).kind, view.pulse()), (Kind::Own, 0));
     assert_eq!(view.regulated().load(Ordering::Relaxed), 0);
 
-    for kind in [Kind::Own, Kind::Alone, Kind::Turn] {
+    for kind in [Kind::Own, Kind::Alone, Kind::Lease] {
         for holder in [Holder::None, Holder::Slot(0), Holder::Slot(255), Holder::All] {
-            let (turn, until, depth) = (u32::MAX, u64::MAX - 1, u64::MAX - 2);
-            let grant = Grant { turn, kind, holder, until, depth, others: 3, unblock: 4 << 32 };
+            let (number, until, depth) = (u32::MAX, u64::MAX - 1, u64::MAX - 2);
+            let grant = Grant { number, kind, holder, until, depth, others: 3, unblock: 4 << 32 };
             page.set(15, grant);
             assert_eq!((view.grant(15), page.grant(15)), (grant, grant));
-            assert_eq!(view.turn_word(15).load(Ordering::Relaxed), u32::MAX);
+            assert_eq!(view.number_word(15).load(Ordering::Relaxed), u32::MAX);
             assert_eq!(view.grant(14), GrantsView::open(&file.0).unwrap().grant(14));
         }
     }
@@ -58,7 +58,7 @@ fn written_grants_are_read() {
     assert_eq!((view.grant(16), view.grant(usize::MAX)), (Grant::default(), Grant::default()));
 
     drop(page);
-    assert_eq!(GrantsPage::open(&file.0).unwrap().grant(15).turn, u32::MAX);
+    assert_eq!(GrantsPage::open(&file.0).unwrap().grant(15).number, u32::MAX);
     match GrantsPage::create(&file.0) {
         Err(FileError::Io { source, .. }) => {
             assert_eq!(source.kind(), io::ErrorKind::AlreadyExists);
@@ -78,9 +78,9 @@ fn the_bytes_are_as_documented() {
 
     page.set_pulse(0x0102_0304_0506_0708);
     page.set_regulated(true);
-    page.set(1, turn(0x0a0b_0c0d, Holder::Slot(0x1e1f), 0x1112_1314_1516_1718));
+    page.set(1, lease(0x0a0b_0c0d, Holder::Slot(0x1e1f), 0x1112_1314_1516_1718));
     let (depth, unblock) = (0x2122_2324_2526_2728, 0x3132_3334_3536_3738);
-    let alone = Grant { turn: 3, kind: Kind::Alone, holder: Holder::All, ..Grant::default() };
+    let alone = Grant { number: 3, kind: Kind::Alone, holder: Holder::All, ..Grant::default() };
     page.set(2, Grant { depth, others: 9, unblock, ..alone });
     expected[32..41].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1, 1]);
     let row = [0x0d, 0x0c, 0x0b, 0x0a, 2, 0, 0x1f, 0x1e];
@@ -91,7 +91,7 @@ fn the_bytes_are_as_documented() {
     expected[216] = 9;
     expected[224..232].copy_from_slice(&[0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31]);
     assert_eq!(fs::read(&file.0).unwrap(), expected);
-    page.set(2, turn(4, Holder::None, 0));
+    page.set(2, lease(4, Holder::None, 0));
     expected[192..200].copy_from_slice(&[4, 0, 0, 0, 2, 0, 0xfe, 0xff]);
     expected[208..232].fill(0);
     page.set_swept_at(0x0202_0202_0202_0203);
@@ -170,26 +170,26 @@ fn a_grant_wakes_a_waiter_with_a_read_only_mapping() {
             for seen in 0..1_000 {
                 waiting.store(seen, Ordering::SeqCst);
                 let began = Instant::now();
-                while view.grant(2).turn == seen {
-                    // It ends in time only by a wake-up, or because the turn has already changed.
+                while view.grant(2).number == seen {
+                    // It ends in time only by a wake-up, or because the lease has already changed.
                     view.wait(2, seen, Duration::from_secs(60));
                     assert!(began.elapsed() < Duration::from_secs(50), "no wake-up arrived");
                 }
-                assert_eq!(view.grant(2), turn(seen + 1, Holder::All, u64::from(seen)));
+                assert_eq!(view.grant(2), lease(seen + 1, Holder::All, u64::from(seen)));
             }
         });
         for next in 1..=1_000 {
             while waiting.load(Ordering::SeqCst) != next - 1 {
                 std::thread::yield_now();
             }
-            page.set(2, turn(next, Holder::All, u64::from(next - 1)));
+            page.set(2, lease(next, Holder::All, u64::from(next - 1)));
         }
     });
 }
 
-/// `until` belongs to one turn: no process may continue its old turn until the end of the next one.
+/// `until` belongs to one lease: no process may continue its old lease until the end of the next one.
 #[test]
-fn a_turn_is_never_read_with_the_end_of_another() {
+fn a_lease_is_never_read_with_the_end_of_another() {
     let file = Scratch::new("race");
     let page = GrantsPage::create(&file.0).unwrap();
     let stop = AtomicBool::new(false);
@@ -202,11 +202,11 @@ fn a_turn_is_never_read_with_the_end_of_another() {
                     let (mut newest, mut held) = (0, 0_u64);
                     while !stop.load(Ordering::Relaxed) {
                         let grant = view.grant(0);
-                        assert!(grant.turn >= newest, "an older turn came back");
-                        newest = grant.turn;
-                        if grant.holder != Holder::None && grant.turn != 0 {
-                            assert_eq!(grant.until, u64::from(grant.turn) * 1_000);
-                            assert_eq!(grant.holder, Holder::Slot(grant.turn as u16 % 7));
+                        assert!(grant.number >= newest, "an older lease came back");
+                        newest = grant.number;
+                        if grant.holder != Holder::None && grant.number != 0 {
+                            assert_eq!(grant.until, u64::from(grant.number) * 1_000);
+                            assert_eq!(grant.holder, Holder::Slot(grant.number as u16 % 7));
                             held += 1;
                         }
                     }
@@ -215,12 +215,12 @@ fn a_turn_is_never_read_with_the_end_of_another() {
             })
             .collect();
         for next in 1..=200_000_u32 {
-            page.set(0, turn(next, Holder::Slot(next as u16 % 7), u64::from(next) * 1_000));
+            page.set(0, lease(next, Holder::Slot(next as u16 % 7), u64::from(next) * 1_000));
         }
         stop.store(true, Ordering::Relaxed);
         seen.extend(readers.into_iter().map(|reader| reader.join().unwrap()));
     });
-    assert!(seen.iter().all(|held| *held > 0), "no reader ever saw a turn: {seen:?}");
+    assert!(seen.iter().all(|held| *held > 0), "no reader ever saw a lease: {seen:?}");
 }
 
 /// The coordinator is killed between the stores of a grant.
@@ -229,21 +229,21 @@ fn an_unfinished_grant_has_no_holder() {
     let file = Scratch::new("unfinished");
     let page = GrantsPage::create(&file.0).unwrap();
     let view = GrantsView::open(&file.0).unwrap();
-    page.set(0, turn(5, Holder::Slot(1), 100));
+    page.set(0, lease(5, Holder::Slot(1), 100));
     page.row(0).unwrap().close(5);
     let grant = view.grant(0);
-    assert_eq!((grant.turn, grant.kind, grant.holder), (5, Kind::Turn, Holder::None));
+    assert_eq!((grant.number, grant.kind, grant.holder), (5, Kind::Lease, Holder::None));
     // The next coordinator continues from there.
     let next = GrantsPage::open(&file.0).unwrap();
-    next.set(0, turn(next.grant(0).turn + 1, Holder::Slot(2), 200));
-    assert_eq!(view.grant(0), turn(6, Holder::Slot(2), 200));
+    next.set(0, lease(next.grant(0).number + 1, Holder::Slot(2), 200));
+    assert_eq!(view.grant(0), lease(6, Holder::Slot(2), 200));
 }
 
 #[test]
-fn a_longer_turn_takes_nothing_from_its_holder() {
+fn a_longer_lease_takes_nothing_from_its_holder() {
     let file = Scratch::new("longer");
     let page = GrantsPage::create(&file.0).unwrap();
-    page.set(0, turn(1, Holder::Slot(3), 0));
+    page.set(0, lease(1, Holder::Slot(3), 0));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -251,12 +251,12 @@ fn a_longer_turn_takes_nothing_from_its_holder() {
             let mut newest = 0;
             while !stop.load(Ordering::Relaxed) {
                 let grant = view.grant(0);
-                assert_eq!((grant.turn, grant.holder), (1, Holder::Slot(3)));
+                assert_eq!((grant.number, grant.holder), (1, Holder::Slot(3)));
                 assert!(grant.until >= newest);
                 newest = grant.until;
             }
         });
-        (1..50_000).for_each(|until| page.set(0, turn(1, Holder::Slot(3), until)));
+        (1..50_000).for_each(|until| page.set(0, lease(1, Holder::Slot(3), until)));
         stop.store(true, Ordering::Relaxed);
         reader.join().unwrap();
     });
@@ -272,24 +272,24 @@ fn a_killed_coordinator_leaves_grants_that_can_be_read() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let Ok(page) = GrantsPage::open(&file.0) else { std::process::abort() };
-            let first = page.grant(0).turn;
+            let first = page.grant(0).number;
             for next in first + 1.. {
-                page.set(0, turn(next, Holder::Slot(next as u16 % 7), u64::from(next) * 1_000));
+                page.set(0, lease(next, Holder::Slot(next as u16 % 7), u64::from(next) * 1_000));
             }
         }
         std::thread::sleep(Duration::from_micros(500 + 37 * round));
-        let before = view.grant(0).turn;
+        let before = view.grant(0).number;
         // SAFETY: kills and reaps our own child.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);
         }
         let grant = view.grant(0);
-        assert!(grant.turn >= before);
+        assert!(grant.number >= before);
         match grant.holder {
-            Holder::Slot(slot) if grant.turn != 0 => {
-                assert_eq!(slot, grant.turn as u16 % 7);
-                assert_eq!(grant.until, u64::from(grant.turn) * 1_000);
+            Holder::Slot(slot) if grant.number != 0 => {
+                assert_eq!(slot, grant.number as u16 % 7);
+                assert_eq!(grant.until, u64::from(grant.number) * 1_000);
             }
             _ => {}
         }

@@ -36,12 +36,12 @@ impl GrantsPage {
     /// Stores a grant and wakes the processes that wait for the row. A row that no page has is
     /// ignored.
     ///
-    /// If turn, kind or holder differ from the old grant, the old turn loses its holder with the
-    /// first store. If only `until` differs, the turn is prolonged and keeps its holder throughout.
+    /// If number, kind or holder differ from the old grant, the old lease loses its holder with the
+    /// first store. If only `until` differs, the lease is prolonged and keeps its holder throughout.
     pub fn set(&self, row: usize, grant: Grant) {
         if let Some(row) = self.row(row) {
             row.write(grant);
-            futex::wake_all(row.turn_word());
+            futex::wake_all(row.number_word());
         }
     }
 

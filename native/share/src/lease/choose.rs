@@ -112,7 +112,7 @@ impl Leases {
         let (party, timing) = (&self.parties[p], &self.timing);
         let active = party.cards.iter().map(|card| self.cards[*card].parties.len()).max();
         let active = active.unwrap_or(1) as u64;
-        let length = if active <= 2 { timing.turn } else { timing.round / active };
+        let length = if active <= 2 { timing.lease } else { timing.round / active };
         length.max(timing.shortest)
     }
 

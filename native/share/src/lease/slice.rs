@@ -95,7 +95,7 @@ impl Row {
         if self.reserved.is_some() {
             let must_have_answered = self.may_launch() && now >= self.answers_until(timing);
             for process in &mut processes {
-                let unanswered = process.waits() && process.last.report.turn != self.grant.turn;
+                let unanswered = process.waits() && process.last.report.grant != self.grant.number;
                 process.is_silent |= if process.runs() {
                     now > process.last.active_at.saturating_add(timing.silent)
                 } else {
@@ -148,17 +148,17 @@ impl Row {
 
     /// Whether the published grant lets a process launch.
     pub fn may_launch(&self) -> bool {
-        self.grant.kind != Kind::Turn || self.grant.holder != Holder::None
+        self.grant.kind != Kind::Lease || self.grant.holder != Holder::None
     }
 
-    /// The grant to publish, if it differs from the published one. `next` has any turn number.
+    /// The grant to publish, if it differs from the published one. `next` has any number.
     pub fn next_grant(&mut self, now: u64, next: Grant) -> Option<Grant> {
         let before = self.grant;
         let own = next.kind == Kind::Own && before.kind == Kind::Own;
-        if own || before == (Grant { turn: before.turn, ..next }) {
+        if own || before == (Grant { number: before.number, ..next }) {
             return None;
         }
-        self.grant = Grant { turn: before.turn.wrapping_add(1), ..next };
+        self.grant = Grant { number: before.number.wrapping_add(1), ..next };
         self.granted_at = now;
         Some(self.grant)
     }
@@ -186,7 +186,7 @@ impl Process {
     fn read(mut self, now: u64, seen: &ProcessView, free: bool) -> Self {
         let before = self.last;
         self.last = ProcessView { active_at: seen.active_at.min(now), ..*seen };
-        let sign = |it: ProcessView| (it.report.turn, it.report.state, it.active_at);
+        let sign = |it: ProcessView| (it.report.grant, it.report.state, it.active_at);
         self.is_silent &= sign(before) == sign(self.last);
         if self.takes_part() {
             let heartbeat = (seen.active_at > 0).then_some(self.last.active_at);

@@ -42,12 +42,12 @@ impl Desk {
         &mut self.row(slice).processes[0]
     }
 
-    /// The first process of a row reports, having seen the published grant. Its turn is filled in.
+    /// The first process of a row reports, having seen the published grant. Its grant is filled in.
     fn reports_on(&mut self, slice: usize, row: usize, report: Report) {
         let now = self.now;
         let row = &mut self.view.slices[slice].rows[row];
         let process = &mut row.processes[0];
-        process.report = Report { turn: row.published.turn, ..report };
+        process.report = Report { grant: row.published.number, ..report };
         process.active_at = now;
     }
 
@@ -71,7 +71,7 @@ impl Desk {
             for row in self.view.slices.iter_mut().flat_map(|slice| &mut slice.rows) {
                 for process in &mut row.processes {
                     process.active_at = if process.active_at > 0 { now } else { 0 };
-                    process.report.turn = row.published.turn;
+                    process.report.grant = row.published.number;
                 }
             }
             published.extend(self.step(0));
@@ -97,7 +97,7 @@ impl Desk {
         let now = self.now;
         let slice = self.view.slices.iter_mut().find(|slice| slice.key == update.slice).unwrap();
         let published = &mut slice.rows[update.row].published;
-        assert_eq!(update.grant.turn, published.turn.wrapping_add(1));
+        assert_eq!(update.grant.number, published.number.wrapping_add(1));
         *published = update.grant;
         let Grant { kind, holder, until, .. } = update.grant;
         (update.slice, kind, holder, until.saturating_sub(now))
@@ -113,11 +113,11 @@ impl Desk {
 }
 
 fn lease(slice: u64, ms: u64) -> Published {
-    (slice, Kind::Turn, Holder::All, ms * MS)
+    (slice, Kind::Lease, Holder::All, ms * MS)
 }
 
 fn none(slice: u64) -> Published {
-    (slice, Kind::Turn, Holder::None, 0)
+    (slice, Kind::Lease, Holder::None, 0)
 }
 
 /// The process has the card alone, and its own bucket keeps its share.
@@ -340,8 +340,9 @@ fn a_holder_without_a_heartbeat_loses_the_card_after_ten_milliseconds() {
 #[test]
 fn a_holder_that_does_not_answer_loses_the_card_after_five_milliseconds() {
     let mut desk = two([50, 50]);
-    let turn = desk.row(0).published.turn;
-    desk.process(0).report = Report { turn: turn - 1, state: State::Waiting, ..Report::default() };
+    let number = desk.row(0).published.number;
+    desk.process(0).report =
+        Report { grant: number - 1, state: State::Waiting, ..Report::default() };
     desk.step(0);
     assert_eq!(desk.wake_at, Some(T + 5 * MS));
     assert_eq!(desk.step(4 * MS), []);
@@ -443,7 +444,7 @@ fn unblocking_doubles_and_starts_anew_after_progress() {
         desk.steps_for(1);
         let unblock = desk.row(0).published.unblock;
         if unblock != before.unblock {
-            assert_eq!(desk.row(0).published.turn, before.turn.wrapping_add(1));
+            assert_eq!(desk.row(0).published.number, before.number.wrapping_add(1));
             rounds.push((ms, unblock >> 32, unblock as u32));
         }
     }
@@ -482,7 +483,7 @@ fn no_report_makes_a_lease_longer() {
     let report = Report { state: State::Waiting, needs_ns: 10_000 * MS, ..Report::default() };
     desk.reports_on(0, 0, report);
     desk.reports(1, State::Waiting);
-    assert_eq!(desk.step(0)[2], (0, Kind::Turn, Holder::All, 20 * MS));
+    assert_eq!(desk.step(0)[2], (0, Kind::Lease, Holder::All, 20 * MS));
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct SliceCardView {
     pub card: u64,
     /// How the slice shares the card.
     pub regime: Regime,
-    /// The grant on the grants page. It is read when the row is first seen: turn numbers continue
+    /// The grant on the grants page. It is read when the row is first seen: the numbers continue
     /// from it.
     pub published: Grant,
     /// The processes whose slots are taken, in any order.
@@ -72,6 +72,6 @@ pub struct GrantUpdate {
     pub slice: u64,
     /// The row.
     pub row: usize,
-    /// The grant. Its turn number is one more than that of the previous grant.
+    /// The grant. Its number is one more than that of the previous grant.
     pub grant: Grant,
 }

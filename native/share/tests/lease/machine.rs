@@ -90,7 +90,7 @@ pub struct Process {
     seen_ends: Vec<(Ended, bool, bool)>,
     reported: Report,
     /// The number of the last grant that it has read, and the last round of [`Grant::unblock`].
-    seen_turn: u32,
+    seen_number: u32,
     unblocked: u64,
     heartbeat: u64,
     pub lie: Lie,
@@ -160,7 +160,7 @@ impl Machine {
         let row = |(card, regime): &(usize, Regime)| {
             // As beside a neighbour that is active: the program starts without permission.
             let is_limited = (1..100).contains(&regime.share);
-            let kind = if is_limited { Kind::Turn } else { Kind::Own };
+            let kind = if is_limited { Kind::Lease } else { Kind::Own };
             (*card, *regime, Grant { kind, ..Grant::default() })
         };
         let rows = rows.iter().map(row).collect();
@@ -200,7 +200,7 @@ impl Machine {
             queued: BTreeMap::new(),
             seen_ends: Vec::new(),
             reported: Report::default(),
-            seen_turn: 0,
+            seen_number: 0,
             unblocked: 0,
             heartbeat: 0,
             lie: Lie::None,
@@ -374,7 +374,7 @@ impl Machine {
     fn grant(&self, p: usize) -> Grant {
         let (slice, row) = (self.processes[p].slice, self.processes[p].row);
         let grant = self.slices[slice].rows[row].2;
-        if self.grants_count() { grant } else { Grant { turn: grant.turn, ..Grant::default() } }
+        if self.grants_count() { grant } else { Grant { number: grant.number, ..Grant::default() } }
     }
 
     /// The thread runs until it has to wait.
@@ -457,7 +457,7 @@ impl Machine {
         let grant = self.grant(p);
         let now = self.now;
         let it = &mut self.processes[p];
-        it.seen_turn = grant.turn;
+        it.seen_number = grant.number;
         let queued = it.queued.get(&stream).map_or(0, VecDeque::len);
         if grant.unblock != it.unblocked {
             it.unblocked = grant.unblock;

@@ -1,4 +1,4 @@
-//! A lease instead of turns, on a simulated machine: does one mechanism hold all shares?
+//! The lease on a simulated machine: does one mechanism hold all shares?
 //!
 //! The coordinator (`hami_share::lease`) gives a card to one slice at a time and bills the time
 //! until its work has ended. A process (`pace`) bounds its work in flight by events, and goes on

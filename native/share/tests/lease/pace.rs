@@ -27,7 +27,7 @@ pub fn permission(grant: &Grant, slot: u16, regime: Regime) -> Permission {
         Kind::Own => Permission::Alone(share),
         _ if !is_holder => Permission::None,
         Kind::Alone => Permission::Alone(share.filter(|_| regime.mode == Mode::Hard)),
-        Kind::Turn => Permission::Held { until: grant.until },
+        Kind::Lease => Permission::Held { until: grant.until },
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::prng::Prng;
 
-/// With random bytes in the files there is no panic, turn numbers have no gaps, no card has two
+/// With random bytes in the files there is no panic, the numbers of grants have no gaps, no card has two
 /// parties that may launch, and soon nothing is left to publish.
 #[test]
 fn garbage_in_the_files_breaks_no_rule() {
@@ -39,7 +39,7 @@ fn two_cards() -> Desk {
     for (key, slice) in desk.view.slices.iter_mut().enumerate() {
         let mut second = slice.rows[0].clone();
         second.card = 8;
-        second.published.turn = u32::MAX - 2;
+        second.published.number = u32::MAX - 2;
         match key {
             0 | 2 => slice.rows.push(second),
             4 => slice.rows[0].card = 8,
@@ -71,11 +71,11 @@ fn change(prng: &mut Prng, desk: &mut Desk) {
         let id = prng.below(2);
         row.processes.push(ProcessView { slot, id, ..ProcessView::default() });
     }
-    let turn = row.published.turn;
+    let number = row.published.number;
     for process in &mut row.processes {
         process.report = Report::from_word(prng.next());
         if prng.below(10) > 0 {
-            process.report.turn = turn;
+            process.report.grant = number;
         }
         process.active_at = match prng.below(30) {
             0 => u64::MAX,
@@ -106,7 +106,7 @@ fn sharers(desk: &Desk, card: u64) -> Vec<String> {
         for (r, row) in slice.rows.iter().enumerate().filter(|(_, row)| row.card == card) {
             let grant = row.published;
             let is_leased = desk.leases.slices[s].rows[r].sharing == Sharing::Leased;
-            let ended = grant.kind == Kind::Turn && grant.until <= desk.now;
+            let ended = grant.kind == Kind::Lease && grant.until <= desk.now;
             if is_leased && grant.holder != Holder::None && !ended {
                 sharers.push(format!("{:?}", slice.gang.ok_or(slice.key)));
             }

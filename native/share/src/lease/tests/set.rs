@@ -20,7 +20,7 @@ fn served(desk: &Desk, slice: usize) -> u64 {
 #[test]
 fn equal_soft_shares_have_the_lease_together() {
     let (mut desk, published) = soft(&[33, 33, 34]);
-    let together = [0, 1, 2].map(|slice| (slice, Kind::Turn, Holder::All, TIMING.round / 3));
+    let together = [0, 1, 2].map(|slice| (slice, Kind::Lease, Holder::All, TIMING.round / 3));
     assert_eq!(published[3..], together);
     assert_eq!(desk.row(0).published.others, 2);
     (0..3).for_each(|slice| desk.reports(slice, State::Running));

@@ -105,7 +105,7 @@ fn a_slice_that_waited_is_owed_its_time_also_while_it_is_alone() {
     assert_eq!(desk.balance(1), 500 * MS as i64);
     let mut had = 0;
     desk.steps_for(1);
-    while desk.row(1).published.kind == Kind::Turn {
+    while desk.row(1).published.kind == Kind::Lease {
         assert!(desk.holds(1));
         desk.reports(1, State::Running);
         desk.process(1).report.needs_ns = 1;
@@ -221,7 +221,7 @@ fn slices_of_two_cards_never_hold_one_each() {
                 let grants = [0, 1].map(|row| desk.view.slices[slice].rows[row].published);
                 assert_eq!(grants[0].holder, grants[1].holder, "{shares:?}");
                 assert_eq!(grants[0].until, grants[1].until, "{shares:?}");
-                let holds = grants[0].kind == Kind::Turn && desk.holds(slice);
+                let holds = grants[0].kind == Kind::Lease && desk.holds(slice);
                 // A launch on one card, while the other process waits.
                 let state = if holds { State::Running } else { State::Waiting };
                 desk.reports(slice, state);

@@ -31,8 +31,14 @@ impl Machine {
             (false, false) => State::Idle,
         };
         // Those that report falsely also claim that they have seen each grant.
-        let turn = if it.lie == Lie::None { it.seen_turn } else { self.grant(p).turn };
-        Report { turn, state, is_stalled, needs_ns: u64::from(waits && runs), ..Report::default() }
+        let number = if it.lie == Lie::None { it.seen_number } else { self.grant(p).number };
+        Report {
+            grant: number,
+            state,
+            is_stalled,
+            needs_ns: u64::from(waits && runs),
+            ..Report::default()
+        }
     }
 
     pub(super) fn report(&mut self, p: usize) {
@@ -48,7 +54,7 @@ impl Machine {
         self.processes[p].reported = seen;
         let grant = self.grant(p);
         let held =
-            grant.kind == Kind::Turn && grant.holder == Holder::All && self.now < grant.until;
+            grant.kind == Kind::Lease && grant.holder == Holder::All && self.now < grant.until;
         let runs = seen.state == State::Running;
         let begins = grant.others > 0 && before.state == State::Idle;
         let news = if held { begins || !runs && !seen.waits() } else { true };
@@ -96,7 +102,7 @@ impl Machine {
             if report.state == State::Running && !stopped {
                 it.heartbeat = self.now;
             }
-            it.reported.turn = report.turn;
+            it.reported.grant = report.grant;
             let process = ProcessView {
                 slot: p as u16,
                 id: p as u64,
