@@ -12,7 +12,7 @@ use std::time::Duration;
 use driver_sys::cuda::CUdevice;
 use hami_account::ComputeState::{Idle, Running, Waiting};
 use hami_limits::grants::{Grant, Kind};
-use hami_share::TIMING;
+use hami_share::timing;
 use vgpu_driver::context;
 use vgpu_driver::guard::lock;
 use vgpu_driver::racy_once::RacyOnce;
@@ -24,10 +24,7 @@ use crate::events::{self, Event, Reached};
 use crate::launch::{Queue, Stream};
 use crate::seats::Seats;
 use crate::state::{State, Verdict, WaitsFor};
-use crate::streams::{Due, OnStream, QUIET_NS};
-
-/// The longest wait before a launch checks again whether anything has changed.
-const LOOK_AGAIN_NS: u64 = 10_000_000;
+use crate::streams::{Due, OnStream};
 
 /// The limiter of a card that may have a share.
 pub struct CardLimiter {
@@ -122,7 +119,7 @@ impl CardLimiter {
                     let launched = state.launched(stream, (function, cost), depth, at);
                     drop(state);
                     if was_idle {
-                        METER.wake_by(at + QUIET_NS);
+                        METER.wake_by(at + timing::QUIET);
                     }
                     let is_idle = |last: Event| last.reached() == Reached::Yes;
                     let starts = launched.starts || launched.starts_if.is_some_and(is_idle);
@@ -140,8 +137,8 @@ impl CardLimiter {
                 // While the thread waits, it launches nothing that an event would be behind.
                 self.record(stream, false);
             }
-            METER.wake_by(at + QUIET_NS);
-            let until = until.min(meter_at).min(at + LOOK_AGAIN_NS);
+            METER.wake_by(at + timing::QUIET);
+            let until = until.min(meter_at).min(at + timing::RECHECK);
             match self.seats.outermost().filter(|_| waits_for != Some(WaitsFor::Room)) {
                 Some(seat) if grant.is_some() => {
                     let number = grant.map_or(0, |grant| grant.number);
@@ -243,7 +240,7 @@ impl CardLimiter {
                 Some(_) => 0,
                 // An event follows when the driver has taken the launch.
                 None if on.is_recording => continue,
-                None => on.launched_at + QUIET_NS,
+                None => on.launched_at + timing::QUIET,
             };
             let poll_at = on.poll_at.max(quiet_at);
             if all || at >= poll_at {
@@ -331,7 +328,7 @@ impl CardLimiter {
         state.read_unblock(grant, at);
         let has_lease = grant
             .is_some_and(|grant| grant.kind == Kind::Lease && self.seats.is_granted(grant, at));
-        let lingers_until = state.idle_since + TIMING.linger;
+        let lingers_until = state.idle_since + timing::LINGER;
         if has_lease
             && state.is_idle()
             && !state.waits()
@@ -342,7 +339,7 @@ impl CardLimiter {
         }
         let activity = state.activity(grant);
         state.report(&self.seats, grant, activity, at);
-        if activity == Idle { u64::MAX } else { at + TIMING.heartbeat }
+        if activity == Idle { u64::MAX } else { at + timing::HEARTBEAT }
     }
 
     /// Called when the process exits. Bills the work that still runs, and makes at once the reports

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use driver_sys::cuda::{CU_STREAM_CAPTURE_MODE_RELAXED, CUstreamCaptureMode};
+use hami_share::timing;
 use vgpu_driver::guard::guard;
 use vgpu_driver::{context, process, real};
 
@@ -28,14 +29,12 @@ use crate::clock::{METER, now};
 use crate::contexts::{self, Life};
 use crate::events::{self, Reached};
 use crate::launch::Stream;
-use crate::streams::{Due, LONGEST_POLL_NS, QUIET_NS, SHORTEST_POLL_NS};
+use crate::streams::Due;
 use crate::timeline::Timelines;
 
 /// The [`process::tag`] of the process in which the meter was started; 0 before the first start.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// The meter sleeps no longer than this.
-const DEADLINE_NS: u64 = 1_000_000_000;
 /// Whether the meter runs in this process.
 pub(crate) fn has_started() -> bool {
     STARTED.load(Ordering::Acquire) == process::tag()
@@ -66,7 +65,7 @@ pub(crate) fn look_here() -> u64 {
     if !METER.has_no_thread() {
         return u64::MAX;
     }
-    here(Meter::look).unwrap_or_else(|| now() + SHORTEST_POLL_NS)
+    here(Meter::look).unwrap_or_else(|| now() + timing::SHORTEST_POLL)
 }
 
 /// If the meter has no thread: its last look, at exit.
@@ -115,7 +114,9 @@ fn run() {
         let seen = METER.wake.count();
         let is_last = exit::is_requested();
         let again_at = guard(|| if is_last { meter.last_look() } else { meter.look() });
-        let again_at = again_at.unwrap_or_else(|| now() + LONGEST_POLL_NS).min(now() + DEADLINE_NS);
+        let again_at = again_at
+            .unwrap_or_else(|| now() + timing::LONGEST_POLL)
+            .min(now() + timing::METER_SLEEP);
         if is_last {
             exit::done();
         }
@@ -141,9 +142,9 @@ impl Meter {
     /// The process exits: bills the work that has ended and, so far, that which still runs.
     fn last_look(&mut self) -> u64 {
         // The card needs a moment to reach an event, even if no work is before it.
-        let until = now() + QUIET_NS;
+        let until = now() + timing::QUIET;
         while self.poll(true) < u64::MAX && now() < until {
-            METER.wake.wait_until(METER.wake.count(), now() + SHORTEST_POLL_NS);
+            METER.wake.wait_until(METER.wake.count(), now() + timing::SHORTEST_POLL);
         }
         let at = now();
         card::all().for_each(|limiter| limiter.leave(at));

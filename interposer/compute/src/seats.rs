@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use hami_account::ComputeWords;
 use hami_limits::Mode;
 use hami_limits::grants::{Grant, Holder, Kind};
-use hami_share::TIMING;
+use hami_share::timing;
 use vgpu_slice::Seat;
 
 /// This process's seats at a card, outermost first. The coordinator of the first one grants leases.
@@ -23,7 +23,7 @@ impl Counted {
     fn active(&self, at: u64) -> u32 {
         if at >= self.until.load(Ordering::Relaxed) {
             self.active.store(self.seat.active(at), Ordering::Relaxed);
-            self.until.store(at + TIMING.silent, Ordering::Relaxed);
+            self.until.store(at + timing::SILENT, Ordering::Relaxed);
         }
         self.active.load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl Seats {
             Holder::None => false,
         };
         // The coordinator is late if a lease was not revoked so long after its end.
-        let is_late = at >= grant.until + TIMING.handover;
+        let is_late = at >= grant.until + timing::HANDOVER;
         is_ours && (grant.kind == Kind::Alone || at < grant.until || is_late)
     }
 

@@ -7,15 +7,15 @@ use hami_account::ComputeState::{self, Idle, Running, Waiting};
 use hami_account::{ComputeWords, Debt, Report};
 use hami_limits::grants::{Grant, Kind, UNBLOCKS_IDLE};
 use hami_share::own::{Own, OwnLease};
-use hami_share::pace::{Costs, LEAST_COST, Progress};
-use hami_share::{TIMING, Wall};
+use hami_share::pace::{Costs, Progress};
+use hami_share::{Wall, timing};
 
 use crate::capture;
 use crate::clock::METER;
 use crate::events::Event;
 use crate::launch::{Queue, Stream};
 use crate::seats::Seats;
-use crate::streams::{GAP_NS, LONGEST_POLL_NS, OnStream};
+use crate::streams::OnStream;
 
 /// All streams together may have this many times the work of one stream in flight. If they run at
 /// the same time, the time of the card counts.
@@ -25,7 +25,7 @@ const FREE_STREAMS: usize = 16;
 /// The most streams that are remembered while nothing of theirs is in flight.
 const KEPT_STREAMS: usize = 256;
 /// The meter notices the end of work within this time.
-const NOTICED_NS: u64 = 2 * LONGEST_POLL_NS;
+const NOTICED_NS: u64 = 2 * timing::LONGEST_POLL;
 
 /// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl State {
         self.read_unblock(grant, at);
         let has_lease = grant.is_none_or(|grant| seats.is_granted(grant, at));
         let depth = grant.map_or(0, |grant| grant.depth);
-        let depth = if depth > 0 { depth } else { TIMING.depth };
+        let depth = if depth > 0 { depth } else { timing::DEPTH };
         let rate = seats.rate(grant, at);
         self.set_rate(rate, at);
         let running = self.unbilled_since.filter(|_| !self.is_idle());
@@ -159,9 +159,9 @@ impl State {
         if self.progress.admits(at, waits.unwrap_or_default()) {
             // Until it has ended, the function counts as short, so its next launches do not wait.
             let is_short = matches!(waits, Some((1.., false)));
-            let cost = if is_short { Some(LEAST_COST) } else { cost };
+            let cost = if is_short { Some(timing::LEAST_COST) } else { cost };
             if is_short {
-                self.costs.insert(function, LEAST_COST);
+                self.costs.insert(function, timing::LEAST_COST);
             }
             return Verdict::Go { depth, cost, has_lease: false };
         }
@@ -239,7 +239,7 @@ impl State {
             return Launched { starts: false, starts_if: None, records: false };
         };
         let was_idle = on.pace.is_idle();
-        let is_late = at >= on.launched_at + GAP_NS;
+        let is_late = at >= on.launched_at + timing::GAP;
         let starts = was_idle || (on.is_broken && on.pace.open() == 0);
         let may_be_idle = (is_late || is_single) && !starts && on.pace.open() == 0;
         let last = on.pace.newest().copied().filter(|_| may_be_idle);
@@ -326,7 +326,7 @@ impl State {
             // Otherwise each program in a loop of short programs would begin without debt.
             let debt = std::mem::take(&mut self.unpaid_debt).ns(at);
             // More than the largest possible debt was written before a reboot, by another clock.
-            if debt <= TIMING.debt {
+            if debt <= timing::DEBT {
                 self.own.bucket.debit(at, debt);
             }
         }

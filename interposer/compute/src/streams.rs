@@ -1,21 +1,11 @@
 //! The streams of this process on a card, with the events behind their launches.
 
 use hami_share::pace::StreamPace;
+use hami_share::timing;
 
 use crate::contexts;
 use crate::events::Event;
 use crate::launch::{Queue, Stream};
-
-/// The shortest and the longest time between two polls of an event that should have been reached.
-pub(crate) const SHORTEST_POLL_NS: u64 = 20_000;
-pub(crate) const LONGEST_POLL_NS: u64 = 1_000_000;
-
-/// A launch so long after the one before it is an interval of its own. So time in which the card
-/// waits for the host is not taken for work.
-pub(crate) const GAP_NS: u64 = 50_000;
-
-/// The launches of a stream have stopped if none was made for this long.
-pub(crate) const QUIET_NS: u64 = 200_000;
 
 /// The events of an interval. `start` is recorded on an idle stream, or behind other work than
 /// launches. Without it, the interval begins where the one before it ends.
@@ -125,8 +115,8 @@ impl OnStream {
     pub(crate) fn poll_after(&self, at: u64) -> u64 {
         let (ran, expected) = (at.saturating_sub(self.runs_since), self.pace.expected_ns());
         if ran < expected {
-            return at + (expected - ran).clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS / 2);
+            return at + (expected - ran).clamp(timing::SHORTEST_POLL, timing::LONGEST_POLL / 2);
         }
-        at + ((ran - expected) / 64).clamp(SHORTEST_POLL_NS, LONGEST_POLL_NS)
+        at + ((ran - expected) / 64).clamp(timing::SHORTEST_POLL, timing::LONGEST_POLL)
     }
 }

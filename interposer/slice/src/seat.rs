@@ -7,7 +7,7 @@ use std::time::Duration;
 use hami_account::{ComputeState, ComputeWords, Debt};
 use hami_limits::grants::{Grant, Kind, SILENCE_NS};
 use hami_limits::{Mode, Regime, VariableShare};
-use hami_share::TIMING;
+use hami_share::timing;
 
 use crate::layer::Layer;
 
@@ -81,12 +81,12 @@ impl Seat {
 
     /// The number of processes of the slice that use this card, this one included.
     pub fn active(&self, now: u64) -> u32 {
-        1 + self.others(now, TIMING.active).count() as u32
+        1 + self.others(now, timing::ACTIVE).count() as u32
     }
 
     /// The number of them that have work in flight, this one included.
     pub fn running(&self, now: u64) -> u32 {
-        let others = self.others(now, 2 * TIMING.heartbeat);
+        let others = self.others(now, 2 * timing::HEARTBEAT);
         1 + others.filter(|words| words.report().state == ComputeState::Running).count() as u32
     }
 

@@ -76,19 +76,10 @@ use crate::slices::Slices;
 use crate::sweep::SweepFile;
 use crate::wait::{Waiting, now};
 use hami_share::lease::{Leases, View};
+use hami_share::timing;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-
-/// How often to write the pulse, look for new slices, and probe processes with work, while launches
-/// need permission. It is a fifth of the age at which a pulse is too old.
-const BUSY_TICK_NS: u64 = 10_000_000;
-/// How often to look for slices even if none seems to be new, and how often to probe all processes of
-/// slices with a share.
-const IDLE_TICK_NS: u64 = 100_000_000;
-/// The same for the processes of all slices, while a fresh sweep exists: a death must be noticed
-/// before a sweep can show that the memory is free.
-const SWEPT_TICK_NS: u64 = 40_000_000;
 
 /// Lets the kernel kill this process when the thread that started it ends.
 ///
@@ -127,15 +118,15 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
         if is_due(last_tick, tick_ns(&slices, &sweeps, begin), begin) {
             last_tick = Some(begin);
             slices.pulse(begin);
-            if is_due(last_scan, IDLE_TICK_NS, begin) || slices.may_have_changed() {
+            if is_due(last_scan, timing::IDLE_TICK, begin) || slices.may_have_changed() {
                 last_scan = Some(begin);
                 slices.scan();
             }
             sweeps.read();
             let sweep = sweeps.fresh(begin);
             let (all, every) = match sweep {
-                Some(_) => (Scope::All, SWEPT_TICK_NS),
-                None => (Scope::WithShare, IDLE_TICK_NS),
+                Some(_) => (Scope::All, timing::SWEPT_TICK),
+                None => (Scope::WithShare, timing::IDLE_TICK),
             };
             if is_due(last_full_probe, every, begin) {
                 last_full_probe = Some(begin);
@@ -170,10 +161,10 @@ fn is_due(last: Option<u64>, every_ns: u64, now: u64) -> bool {
 
 fn tick_ns(slices: &Slices, sweeps: &SweepFile, now: u64) -> u64 {
     if slices.any_regulated() {
-        BUSY_TICK_NS
+        timing::BUSY_TICK
     } else if sweeps.fresh(now).is_some() {
-        SWEPT_TICK_NS
+        timing::SWEPT_TICK
     } else {
-        IDLE_TICK_NS
+        timing::IDLE_TICK
     }
 }

@@ -1,13 +1,13 @@
 //! A process's own bucket: credit by the clock, debit by measured engine time.
 
-use crate::TIMING;
+use crate::timing;
 
-/// The rate of a whole card.
+/// A whole card, in the unit of all rates and weights.
 pub const WHOLE_PPM: u32 = 1_000_000;
 
 /// One nanosecond of balance. The balance is kept in millionths of it, so that no credit is rounded
 /// away, however often it is computed.
-const NS: i64 = WHOLE_PPM as i64;
+pub(crate) const NS: i64 = WHOLE_PPM as i64;
 
 /// The engine time that a process may use before it has to wait; negative while it owes some.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl Bucket {
     pub fn debit(&mut self, now: u64, ns: u64) {
         self.advance(now);
         let after = i128::from(self.balance) - i128::from(ns) * i128::from(NS);
-        let floor = -i128::from(TIMING.debt) * i128::from(NS);
+        let floor = -i128::from(timing::DEBT) * i128::from(NS);
         if after < floor {
             self.forgiven_ns =
                 self.forgiven_ns.saturating_add(((floor - after) / i128::from(NS)) as u64);
@@ -87,7 +87,7 @@ impl Bucket {
     fn balance_at(&self, now: u64) -> i64 {
         let credit = u128::from(now.saturating_sub(self.at)) * u128::from(self.rate_ppm);
         let unbilled = self.unbilled_since.map_or(0, |since| now.saturating_sub(since));
-        let ceiling = TIMING.saved.saturating_add(unbilled).min(TIMING.debt);
+        let ceiling = timing::SAVED.saturating_add(unbilled).min(timing::DEBT);
         let ceiling = i128::from(ceiling) * i128::from(NS);
         (i128::from(self.balance) + credit as i128).min(ceiling) as i64
     }
@@ -99,8 +99,8 @@ mod tests {
     use crate::prng::Prng;
 
     const MS: u64 = 1_000_000;
-    const SAVED_NS: i64 = TIMING.saved as i64;
-    const DEBT_NS: i64 = TIMING.debt as i64;
+    const SAVED_NS: i64 = timing::SAVED as i64;
+    const DEBT_NS: i64 = timing::DEBT as i64;
 
     fn bucket(percent: u32) -> Bucket {
         let mut bucket = Bucket::new(0);

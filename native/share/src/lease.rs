@@ -73,15 +73,14 @@ use std::mem::take;
 
 use hami_limits::grants::SILENCE_NS;
 
-use crate::{Grant, Holder, Kind, Priority, Timing};
-use ledger::{WHOLE, limit};
+use crate::{Grant, Holder, Kind, Priority, timing};
+use ledger::{PERCENT, WHOLE, limit};
 use party::Party;
 use slice::{Row, Sharing, Slice};
 
 /// The state of all leases of one runtime directory.
 #[derive(Debug, Default)]
 pub struct Leases {
-    timing: Timing,
     now: u64,
     slices: Vec<Slice>,
     parties: Vec<Party>,
@@ -99,7 +98,7 @@ struct Card {
     /// The parties that are active on it, each once.
     parties: Vec<usize>,
     sharing: Sharing,
-    /// The sum of the shares of the active slices, in percent, and the number of active slices
+    /// The sum of the shares of the active slices, in millionths, and the number of active slices
     /// without a share.
     shares: u64,
     without_share: u64,
@@ -117,11 +116,6 @@ impl Leases {
     /// start at 0.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The same with other timing.
-    pub fn with_timing(timing: Timing) -> Self {
-        Self { timing, ..Self::default() }
     }
 
     /// Reads the slices as they are `now` and decides what to publish. It may be called at any
@@ -143,7 +137,7 @@ impl Leases {
         self.reserve();
         let mut decision = Decision::default();
         self.publish(&mut decision);
-        self.due(Some(now + self.timing.look));
+        self.due(Some(now + timing::LOOK));
         let mut rows = self.slices.iter().flat_map(|slice| &slice.rows);
         let is_leased = rows.any(|row| row.sharing == Sharing::Leased);
         decision.wake_at = is_leased.then_some(self.wake_at);
@@ -158,8 +152,8 @@ impl Leases {
     }
 
     /// Bills and credits the time since the last step. The slices of a gang divide the bill of a
-    /// card by their weights, and parties that have the lease together divide it equally. A slice that has the card alone is not billed: a hard share is kept by
-    /// the bucket of its process.
+    /// card by their weights, and parties that have the lease together divide it equally. A slice that
+    /// has the card alone is not billed: a hard share is kept by the bucket of its process.
     fn settle(&mut self, passed: u64) {
         let billed = passed.min(SILENCE_NS);
         for row in self.slices.iter_mut().flat_map(|slice| &mut slice.rows) {
@@ -169,14 +163,14 @@ impl Leases {
             }
             if let Some((part, whole)) = row.reserved {
                 let part = u128::from(billed) * u128::from(part) / u128::from(whole.max(1));
-                row.ledger.bill(part as u64, &self.timing);
+                row.ledger.bill(part as u64);
             }
             let waits = row.waits && row.reserved.is_none();
             let is_held = self.parties.iter().any(|party| party.holds(row.card));
             let unused = !row.waits && !row.runs && !is_held;
-            row.ledger.credit(row.regime, passed, waits, unused, &self.timing);
+            row.ledger.credit(row.regime, passed, waits, unused);
             if waits && row.is_outranked {
-                row.ledger.credit_low(passed, &self.timing);
+                row.ledger.credit_low(passed);
             }
         }
     }
@@ -192,9 +186,9 @@ impl Leases {
             slice.rows.truncate(seen.rows.len());
             for (r, seen) in seen.rows.iter().enumerate() {
                 if r == slice.rows.len() {
-                    slice.rows.push(Row::new(seen, &self.timing));
+                    slice.rows.push(Row::new(seen));
                 }
-                slice.rows[r].read(self.now, seen, governed, &self.timing);
+                slice.rows[r].read(self.now, seen, governed);
                 let known = self.cards.iter().position(|card| card.key == seen.card);
                 slice.rows[r].card = known.unwrap_or_else(|| {
                     self.cards.push(Card { key: seen.card, ..Card::default() });
@@ -256,7 +250,7 @@ impl Leases {
             for (s, r) in &members {
                 let rested = self.level(self.slices[*s].party);
                 let row = &mut self.slices[*s].rows[*r];
-                row.ledger.queue(row.wants(), rested, floor, &self.timing);
+                row.ledger.queue(row.wants(), rested, floor);
             }
             (self.cards[c].members, self.cards[c].floor) = (members, floor);
         }
@@ -296,9 +290,9 @@ impl Leases {
         };
         let is_used = alone.is_some() || lease.is_some();
         let depth = match row.sharing {
-            Sharing::Shallow => self.timing.metered,
+            Sharing::Shallow => timing::METERED,
             _ if is_used => self.depth(p, row.card),
-            _ => self.timing.depth,
+            _ => timing::DEPTH,
         };
         let others = lease.map_or(0, |_| self.mates(p).count()) as u32;
         Grant { number: 0, kind, holder, until, depth, others, unblock: row.unblock }
@@ -308,8 +302,8 @@ impl Leases {
     /// with pauses, which waits for it when it returns, and much where no other slice can return.
     /// On an even card it is also little while an idle slice has a process, which may begin.
     fn depth(&self, p: usize, card: usize) -> u64 {
-        let (timing, card, alone) = (&self.timing, &self.cards[card], self.parties[p].alone);
-        let pauses = |p: usize| self.parties[p].pauses(self.now, timing);
+        let (card, alone) = (&self.cards[card], self.parties[p].alone);
+        let pauses = |p: usize| self.parties[p].pauses(self.now);
         let others = card.members.iter().filter(|(s, _)| self.slices[*s].party != p);
         let are_present = others.into_iter().any(|(s, r)| self.slices[*s].rows[*r].is_present());
         let beside_pauses = card.parties.iter().any(|other| *other != p && pauses(*other));
@@ -318,9 +312,9 @@ impl Leases {
             card.is_even && row.is_present() && row.active.is_empty()
         });
         match alone {
-            Some(_) if !are_present => timing.alone_depth,
-            None if (beside_pauses || is_watched) && !pauses(p) => timing.shallow,
-            _ => timing.depth,
+            Some(_) if !are_present => timing::ALONE_DEPTH,
+            None if (beside_pauses || is_watched) && !pauses(p) => timing::SHALLOW,
+            _ => timing::DEPTH,
         }
     }
 
@@ -363,8 +357,8 @@ impl Card {
 
     /// The weight of a slice: its share. Slices without one divide what the shares leave.
     fn weight(&self, row: &Row) -> u64 {
-        let rest = WHOLE.saturating_sub(self.shares * 1_000) / self.without_share.max(1);
-        limit(row.regime).map_or(rest.max(1_000), |share| share * 1_000)
+        let rest = WHOLE.saturating_sub(self.shares) / self.without_share.max(1);
+        limit(row.regime).unwrap_or(rest.max(PERCENT))
     }
 }
 

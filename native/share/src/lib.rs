@@ -4,7 +4,7 @@
 //! busy with kernels of the slice. Two programs account for it. Inside each limited process, the
 //! interposer measures its kernels and admits launches as the share allows ([`pace`], [`own`]). Outside,
 //! one coordinator per runtime directory leases the cards that several slices use: [`lease`]. All
-//! durations are in [`Timing`].
+//! durations are in [`timing`].
 //!
 //! | on the card | the launches are limited by |
 //! |---|---|
@@ -27,11 +27,10 @@ pub mod own;
 pub mod pace;
 #[cfg(test)]
 mod prng;
-mod timing;
+pub mod timing;
 mod wall;
 
 pub use bucket::{Bucket, WHOLE_PPM};
 pub use hami_limits::grants::{Grant, Holder, Kind};
 pub use hami_limits::{Mode, Priority, Regime};
-pub use timing::{TIMING, Timing};
 pub use wall::Wall;

@@ -7,10 +7,7 @@
 //! by a later beginning of the next lease. If kernels of several streams run at the same time, the
 //! leases and the pauses are longer: a pipeline over streams begins each lease with one stream.
 
-use crate::{Bucket, TIMING, WHOLE_PPM};
-
-/// So much work tells how streams overlap.
-const RECENT_NS: u64 = 1_000_000_000;
+use crate::{Bucket, WHOLE_PPM, timing};
 
 /// The bucket of a process, and the end of its last lease.
 #[derive(Clone, Debug)]
@@ -41,7 +38,7 @@ impl OwnLease {
     /// Work of a stream has ended that took the time `took`, of which `billed` was billed.
     pub fn ended(&mut self, took: u64, billed: u64) {
         (self.on_streams, self.on_card) = (self.on_streams + took, self.on_card + billed);
-        if self.on_card > RECENT_NS {
+        if self.on_card > timing::RECENT {
             (self.on_streams, self.on_card) = (self.on_streams / 2, self.on_card / 2);
         }
     }
@@ -60,13 +57,13 @@ impl OwnLease {
         // A pause takes as long as the lease before it, over the share.
         let (rate, whole) = (u64::from(rate_ppm.max(1)), u64::from(WHOLE_PPM));
         let rest = whole.saturating_sub(rate).max(1);
-        let length = TIMING.pause.saturating_mul(rate) / rest;
+        let length = timing::PAUSE.saturating_mul(rate) / rest;
         if balance > 0 && now >= self.until {
             let longer = length.saturating_mul(self.overlap().min(5));
-            self.until = now + longer.clamp(TIMING.depth, TIMING.lease * self.overlap().min(2));
+            self.until = now + longer.clamp(timing::DEPTH, timing::LEASE * self.overlap().min(2));
         }
         if now < self.until {
-            return Own::Held(depth.min(length.max(TIMING.depth)));
+            return Own::Held(depth.min(length.max(timing::DEPTH)));
         }
         let missing = (1 - balance).max(0).unsigned_abs();
         Own::Empty(now + (missing.saturating_mul(whole) / rate).max(1))

@@ -15,14 +15,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::TIMING;
+use crate::timing;
 
 /// How long a launch of each function takes, in ns, if one has ended.
 pub type Costs = BTreeMap<usize, u64>;
 /// The most functions whose cost is remembered: a program may create graphs without end.
 const MOST_COSTS: usize = 4096;
-/// No launch takes less, in ns.
-pub const LEAST_COST: u64 = 1_000;
 
 /// An interval: the launches of a stream up to an event of ours.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,7 +98,7 @@ impl<M> StreamPace<M> {
     /// ends to others, and a short launch that waits for a lease seems to take up to an interval.
     pub fn is_full(&self, cost: Option<u64>, depth: u64, shares: bool) -> bool {
         // The cost of a launch that was measured beside others may be a quarter too high.
-        let is_short = |cost| depth > TIMING.shallow || cost <= TIMING.interval * 5 / 4;
+        let is_short = |cost| depth > timing::SHALLOW || cost <= timing::INTERVAL * 5 / 4;
         let is_full = match cost {
             Some(cost) if shares && is_short(cost) && self.sum(|work| work.launches) < 2 => false,
             Some(cost) => self.in_flight_ns().saturating_add(cost) > depth,
@@ -116,14 +114,14 @@ impl<M> StreamPace<M> {
         match self.oldest_work().first.0 == function {
             _ if self.is_idle() => (0, false),
             true if is_known => (self.expected_ns(), true),
-            is_alike => (if is_known { 0 } else { TIMING.unknown }, is_alike),
+            is_alike => (if is_known { 0 } else { timing::UNKNOWN }, is_alike),
         }
     }
 
     /// A launch of a function is made that takes `cost`, if that is known. Returns whether an event
     /// belongs behind it.
     pub fn launched(&mut self, function: usize, cost: Option<u64>, depth: u64) -> bool {
-        let (work, longest) = (&mut self.open, (depth / 2).min(TIMING.interval));
+        let (work, longest) = (&mut self.open, (depth / 2).min(timing::INTERVAL));
         if work.launches == 0 {
             work.first = (function, cost.unwrap_or(0));
         }
@@ -150,7 +148,7 @@ impl<M> StreamPace<M> {
         let Some(took) = took.filter(|_| work.launches > 0 && !waited) else { return };
         let (function, cost) = if work.is_measured {
             let cost = took.saturating_sub(work.before_ns);
-            self.short = if cost <= TIMING.interval { self.short + work.unknown } else { 0 };
+            self.short = if cost <= timing::INTERVAL { self.short + work.unknown } else { 0 };
             (work.last, cost)
         } else {
             (work.first.0, work.first.1.saturating_mul(took) / work.ns.max(1))
@@ -158,7 +156,7 @@ impl<M> StreamPace<M> {
         if costs.len() >= MOST_COSTS && !costs.contains_key(&function) {
             costs.clear();
         }
-        costs.insert(function, cost.max(LEAST_COST));
+        costs.insert(function, cost.max(timing::LEAST_COST));
     }
 }
 
@@ -198,11 +196,11 @@ impl Progress {
     pub fn ended(&mut self, now: u64, took: u64) -> bool {
         let since = now.saturating_sub(self.admitted_at);
         let waited =
-            self.admitted_at > 0 && since < took && since < (took / 8).max(TIMING.depth / 4);
+            self.admitted_at > 0 && since < took && since < (took / 8).max(timing::DEPTH / 4);
         if !waited {
             // A kernel that waited for the host is no reason for more patience.
             let rest = self.longest - self.longest.div_ceil(FORGETS);
-            (self.longest, self.alike) = (took.min(TIMING.drain).max(rest), 0);
+            (self.longest, self.alike) = (took.min(timing::DRAIN).max(rest), 0);
         }
         (self.at, self.round_at, self.admitted) = (now, now, 0);
         (self.rounds, self.silent) = (0, 0);
@@ -212,7 +210,7 @@ impl Progress {
     /// How long nothing may end. `expected`: how long the oldest interval is expected to take, of
     /// the stream with the longest.
     fn patience(&self, expected: u64) -> u64 {
-        TIMING.stall.max(self.longest.max(expected).saturating_mul(2))
+        timing::STALL.max(self.longest.max(expected).saturating_mul(2))
     }
 
     /// When the work counts as stalled, or the next round comes, if nothing ends until then.

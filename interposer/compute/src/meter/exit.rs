@@ -14,14 +14,12 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use hami_share::timing;
 use vgpu_driver::guard::guard;
 use vgpu_driver::process;
 
 use crate::capture;
 use crate::clock::{METER, Wake, now};
-
-/// How long the exit waits for the meter at most. A look takes some microseconds per batch.
-const PATIENCE_NS: u64 = 5_000_000;
 
 /// The [`process::tag`] of the process whose meter was started last; 0 before the first start.
 static METERED: AtomicU32 = AtomicU32::new(0);
@@ -55,7 +53,7 @@ extern "C" fn at_exit(_: *mut c_void) {
             capture::relaxed(super::last_look_here);
             return;
         }
-        let until = now() + PATIENCE_NS;
+        let until = now() + timing::EXIT;
         REQUESTED.store(true, Ordering::Release);
         METER.wake.wake_all();
         loop {

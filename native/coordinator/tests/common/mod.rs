@@ -8,7 +8,7 @@ pub mod processes;
 use hami_account::{Account, ComputeState, Member, Report};
 use hami_limits::grants::{Grant, GrantsPage, GrantsView, Holder, Kind, SILENCE_NS};
 use hami_limits::{LimitsPage, Mode, Row};
-use hami_share::TIMING;
+use hami_share::timing;
 use processes::Child;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -230,7 +230,7 @@ impl<'a> Player<'a> {
         if entered {
             self.stage.leave();
         }
-        if longest.max(now() - at) > TIMING.silent / 2 {
+        if longest.max(now() - at) > timing::SILENT / 2 {
             self.stage.late.fetch_add(1, Ordering::SeqCst);
         }
         self.stage.leases[self.index].fetch_add(1, Ordering::SeqCst);

@@ -4,7 +4,7 @@ use super::Leases;
 use super::ledger::is_hard;
 use super::party::{Lease, Party};
 use super::slice::Row;
-use crate::{Holder, Priority};
+use crate::{Holder, Priority, timing};
 
 /// The smallest is next: high priority, the least served, the longest waiting. The party's index
 /// makes it unambiguous.
@@ -16,7 +16,7 @@ impl Leases {
         for p in 0..self.parties.len() {
             self.parties[p].alone = self.alone_on(p);
             self.end_lease(p);
-            let until = self.parties[p].wait_for(self.now, &self.slices, &self.timing);
+            let until = self.parties[p].wait_for(self.now, &self.slices);
             self.due(until);
         }
         let mut candidates: Vec<usize> = (0..self.parties.len())
@@ -30,9 +30,9 @@ impl Leases {
         }
         for p in 0..self.parties.len() {
             let party = &mut self.parties[p];
-            let unblock = party.unblock(self.now, &mut self.slices, &self.timing);
+            let unblock = party.unblock(self.now, &mut self.slices);
             self.due(unblock);
-            let next = self.parties[p].next_due(self.now, &self.slices, &self.timing);
+            let next = self.parties[p].next_due(self.now, &self.slices);
             self.due(next);
         }
     }
@@ -52,7 +52,7 @@ impl Leases {
         let [(s, r)] = party.members[..] else { return None };
         let row = &self.slices[s].rows[r];
         let [process] = row.active[..] else { return None };
-        let is_settled = !row.owes() && !row.ledger.is_owed(row.regime, &self.timing);
+        let is_settled = !row.owes() && !row.ledger.is_owed(row.regime);
         is_settled.then_some(Holder::Slot(process))
     }
 
@@ -63,12 +63,12 @@ impl Leases {
         let Some(lease) = &party.lease else { return };
         let until = lease.until;
         let is_used = self.mates(p).any(|q| self.parties[q].works());
-        let rests_until = party.rests_until(self.now, &self.timing).filter(|_| is_used);
+        let rests_until = party.rests_until(self.now).filter(|_| is_used);
         if party.alone.is_some() || lease.cards != party.cards || self.leaves(p) {
             self.parties[p].lease = None;
         } else if !party.works() && (rests_until.is_none() || !self.is_next(p)) {
-            self.parties[p].give_up(self.now, &mut self.slices, &self.timing);
-        } else if self.now + self.timing.ahead >= until {
+            self.parties[p].give_up(self.now, &mut self.slices);
+        } else if self.now + timing::AHEAD >= until {
             // Of several cards, one may have work that waits for a launch on another.
             let goes_on = party.waits || party.cards.len() == 1;
             if goes_on && !party.owes(&self.slices) && self.is_next(p) {
@@ -99,7 +99,7 @@ impl Leases {
         let party = &self.parties[p];
         let rows = || party.rows(&self.slices);
         let low = rows().filter(|row| row.is_outranked).map(|row| row.ledger.low_credit).min();
-        let priority = if low.is_some_and(|credit| credit >= self.timing.shortest as i64) {
+        let priority = if low.is_some_and(|credit| credit >= timing::SHORTEST as i64) {
             Priority::High as i8
         } else {
             rows().map(|row| row.regime.priority as i8).min().unwrap_or(0)
@@ -109,11 +109,11 @@ impl Leases {
     }
 
     fn length(&self, p: usize) -> u64 {
-        let (party, timing) = (&self.parties[p], &self.timing);
+        let party = &self.parties[p];
         let active = party.cards.iter().map(|card| self.cards[*card].parties.len()).max();
         let active = active.unwrap_or(1) as u64;
-        let length = if active <= 2 { timing.lease } else { timing.round / active };
-        length.max(timing.shortest)
+        let length = if active <= 2 { timing::LEASE } else { timing::ROUND / active };
+        length.max(timing::SHORTEST)
     }
 
     /// Grants the party a lease if all its cards are free for long enough. Otherwise it is the next
@@ -124,7 +124,7 @@ impl Leases {
         let free_at: Vec<u64> = cards.iter().map(|card| self.free_at(*card, p)).collect();
         let all_free_at = free_at.iter().copied().max().unwrap_or(now);
         let until = cards.iter().filter_map(|card| reserved_at[*card]).min().unwrap_or(u64::MAX);
-        if all_free_at <= now && until >= now + self.timing.shortest {
+        if all_free_at <= now && until >= now + timing::SHORTEST {
             let until = until.min(now + self.length(p));
             // Leases that are held together end together.
             let leases = self.peers(p).filter_map(|q| self.parties[q].lease.as_ref());
@@ -170,18 +170,18 @@ impl Leases {
                 now + 1
             } else if let Some(since) = other.draining_since.filter(|_| row.runs && !other.is_stuck)
             {
-                let has_returned = party.returned_at >= since.saturating_sub(self.timing.ahead);
-                let pauses = has_returned || party.pauses(now, &self.timing);
+                let has_returned = party.returned_at >= since.saturating_sub(timing::AHEAD);
+                let pauses = has_returned || party.pauses(now);
                 if self.agree(p, q) {
                     continue;
                 } else if pauses && !is_hard(row.regime) {
                     // The driver shares the card with a party that pauses.
-                    next = Some(since + self.timing.overlap);
-                    since + self.timing.overlap
-                } else if now - since < self.timing.shortest {
-                    now + self.timing.ahead
+                    next = Some(since + timing::OVERLAP);
+                    since + timing::OVERLAP
+                } else if now - since < timing::SHORTEST {
+                    now + timing::AHEAD
                 } else {
-                    now + self.timing.shortest
+                    now + timing::SHORTEST
                 }
             } else {
                 continue;

@@ -8,7 +8,7 @@
 use hami_limits::grants::UNBLOCKS_IDLE;
 
 use super::slice::{Process, Row, Slice};
-use crate::{Holder, Timing};
+use crate::{Holder, timing};
 
 /// A gang, or the key of a slice by itself.
 pub(super) type PartyId = (Option<u128>, u64);
@@ -120,28 +120,28 @@ impl Party {
     }
 
     /// Until when it rests: it has nothing to do, and has had something a moment ago.
-    pub fn rests_until(&self, now: u64, timing: &Timing) -> Option<u64> {
-        self.idle_since.map(|since| since + timing.shortest).filter(|until| now < *until)
+    pub fn rests_until(&self, now: u64) -> Option<u64> {
+        self.idle_since.map(|since| since + timing::SHORTEST).filter(|until| now < *until)
     }
 
     /// Whether it had nothing to do in a lease a short time ago.
-    pub fn pauses(&self, now: u64, timing: &Timing) -> bool {
-        self.paused_at.is_some_and(|at| now - at < timing.pauses)
+    pub fn pauses(&self, now: u64) -> bool {
+        self.paused_at.is_some_and(|at| now - at < timing::PAUSES)
     }
 
     /// It has nothing to do in its lease: the lease ends. The handover has cost others time, so the
     /// lease is billed for a minimum.
-    pub fn give_up(&mut self, now: u64, slices: &mut [Slice], timing: &Timing) {
+    pub fn give_up(&mut self, now: u64, slices: &mut [Slice]) {
         let Some(lease) = self.lease.take() else { return };
         self.paused_at = Some(now);
-        let missing = (lease.began + timing.least_bill).saturating_sub(now);
+        let missing = (lease.began + timing::LEAST_BILL).saturating_sub(now);
         for (s, r) in &self.members {
-            slices[*s].rows[*r].ledger.bill(missing, timing);
+            slices[*s].rows[*r].ledger.bill(missing);
         }
     }
 
     /// Others wait for work without a lease, but not for ever. Returns until when.
-    pub fn wait_for(&mut self, now: u64, slices: &[Slice], timing: &Timing) -> Option<u64> {
+    pub fn wait_for(&mut self, now: u64, slices: &[Slice]) -> Option<u64> {
         self.is_stuck &= self.runs && self.alone.is_none();
         if !self.runs || self.may_launch() {
             self.draining_since = None;
@@ -149,7 +149,7 @@ impl Party {
         }
         let backlog = |process: &Process| process.runs() && process.has_backlog;
         let has_backlog = self.processes(slices).any(backlog);
-        let patience = if has_backlog { timing.backlog } else { timing.drain };
+        let patience = if has_backlog { timing::BACKLOG } else { timing::DRAIN };
         let until = *self.draining_since.get_or_insert(now) + patience;
         self.is_stuck |= now >= until;
         Some(until)
@@ -160,21 +160,21 @@ impl Party {
     }
 
     /// The time of its next event: the end of its lease, an answer to it, or the end of its debt.
-    pub fn next_due(&self, now: u64, slices: &[Slice], timing: &Timing) -> Option<u64> {
+    pub fn next_due(&self, now: u64, slices: &[Slice]) -> Option<u64> {
         let waiting = || self.rows(slices).filter(|row| row.waits);
         let Some(lease) = &self.lease else {
             let paid = |row: &Row| now + row.ledger.owes_for(row.regime) + 1;
             return waiting().filter(|row| row.owes()).map(paid).min();
         };
-        let answers = waiting().map(|row| row.answers_until(timing));
-        let ends = [lease.until.saturating_sub(timing.ahead), lease.until];
+        let answers = waiting().map(Row::answers_until);
+        let ends = [lease.until.saturating_sub(timing::AHEAD), lease.until];
         answers.chain(ends).filter(|at| *at > now).min()
     }
 
     /// Lets waiting launches go on without a lease if all its work in flight is stalled, and may
     /// wait for them: first those of processes with nothing in flight. The party is billed as
     /// before, and its place in the queue does not change. Returns when it is due.
-    pub fn unblock(&mut self, now: u64, slices: &mut [Slice], timing: &Timing) -> Option<u64> {
+    pub fn unblock(&mut self, now: u64, slices: &mut [Slice]) -> Option<u64> {
         if self.may_launch() || !self.waits || !self.is_stalled(slices) {
             return None;
         }
@@ -182,7 +182,7 @@ impl Party {
         let only_idle = self.unblocked == 0 && idle;
         // On several cards, a kernel that met no other one ends as soon as the other is launched.
         let is_soon = only_idle && self.cards.len() > 1;
-        let wait = if is_soon { timing.ahead } else { timing.stall << self.unblocked };
+        let wait = if is_soon { timing::AHEAD } else { timing::STALL << self.unblocked };
         let due = self.unblocked_at.map_or(now, |at| at + wait);
         if due <= now {
             // Beside others, fewer and fewer launches go on, whether they help or not.

@@ -8,6 +8,7 @@
 use super::ledger::{WHOLE, is_hard};
 use super::slice::Row;
 use super::{Card, Leases};
+use crate::timing;
 
 impl Leases {
     /// Whether the driver divides a card as the shares ask. Each active party has one slice there,
@@ -47,7 +48,7 @@ impl Leases {
 
     /// Whether a party may have a lease at the same time as a holder.
     pub(super) fn joins(&self, p: usize, holder: usize) -> bool {
-        self.agree(p, holder) && self.lead(p, holder).unsigned_abs() <= self.timing.depth / 2
+        self.agree(p, holder) && self.lead(p, holder).unsigned_abs() <= timing::DEPTH / 2
     }
 
     /// How far a party is ahead of another one on the same even card.
@@ -60,13 +61,13 @@ impl Leases {
     /// When a party that waits is level with a holder that is owed time, if the holder has the card
     /// alone. `u64::MAX` if it does not wait for that.
     pub(super) fn level_at(&self, p: usize, holder: usize) -> u64 {
-        let behind = self.lead(p, holder) - self.timing.depth as i64 / 2;
+        let behind = self.lead(p, holder) - timing::DEPTH as i64 / 2;
         if behind < 0 || !self.agree(p, holder) {
             return u64::MAX;
         }
         let weight = self.parties[holder].rows(&self.slices).map(|row| row.ledger.weight).sum();
         let alone = behind.unsigned_abs().saturating_mul(weight) / WHOLE;
-        self.now + alone.max(self.timing.ahead)
+        self.now + alone.max(timing::AHEAD)
     }
 
     /// The other parties that have the lease together with this one.
@@ -91,7 +92,7 @@ impl Leases {
         let comes_before = |q: usize| {
             let other = &self.parties[q];
             if self.agree(p, q) {
-                other.works() && self.lead(p, q) > self.timing.depth as i64
+                other.works() && self.lead(p, q) > timing::DEPTH as i64
             } else {
                 self.order(q) < self.order(p)
             }

@@ -2,7 +2,7 @@
 
 use super::ledger::{Ledger, limit};
 use super::{ProcessView, SliceCardView, State};
-use crate::{Grant, Holder, Kind, Regime, Timing};
+use crate::{Grant, Holder, Kind, Regime, timing};
 
 /// How a card is shared with a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub fn new(seen: &SliceCardView, timing: &Timing) -> Self {
+    pub fn new(seen: &SliceCardView) -> Self {
         Self {
             card: 0,
             regime: seen.regime,
@@ -68,7 +68,7 @@ impl Row {
             grant: seen.published,
             granted_at: 0,
             unblock: seen.published.unblock,
-            ledger: Ledger::new(timing),
+            ledger: Ledger::new(),
             is_outranked: false,
             reserved: None,
             waits: false,
@@ -79,9 +79,9 @@ impl Row {
     }
 
     /// Reads the slice's files. `governed`: whether grants counted since the last step.
-    pub fn read(&mut self, now: u64, seen: &SliceCardView, governed: bool, timing: &Timing) {
+    pub fn read(&mut self, now: u64, seen: &SliceCardView, governed: bool) {
         if (self.regime.share, self.regime.mode) != (seen.regime.share, seen.regime.mode) {
-            self.ledger.reset_balance(timing);
+            self.ledger.reset_balance();
         }
         self.regime = seen.regime;
         let free = limit(self.regime).is_none() && !(governed && self.grant.kind != Kind::Own);
@@ -93,11 +93,11 @@ impl Row {
         let mut processes: Vec<Process> = seen.processes.iter().map(read).collect();
         processes.sort_by_key(|process| process.last.slot);
         if self.reserved.is_some() {
-            let must_have_answered = self.may_launch() && now >= self.answers_until(timing);
+            let must_have_answered = self.may_launch() && now >= self.answers_until();
             for process in &mut processes {
                 let unanswered = process.waits() && process.last.report.grant != self.grant.number;
                 process.is_silent |= if process.runs() {
-                    now > process.last.active_at.saturating_add(timing.silent)
+                    now > process.last.active_at.saturating_add(timing::SILENT)
                 } else {
                     must_have_answered && unanswered
                 };
@@ -105,14 +105,14 @@ impl Row {
         }
         self.waits = processes.iter().any(Process::waits);
         self.runs = processes.iter().any(Process::runs);
-        let active = processes.iter().filter(|process| process.is_active(now, timing.active));
+        let active = processes.iter().filter(|process| process.is_active(now, timing::ACTIVE));
         self.active = active.map(|process| process.last.slot).collect();
         self.processes = processes;
     }
 
     /// Until when its waiting processes have to answer the grant.
-    pub fn answers_until(&self, timing: &Timing) -> u64 {
-        self.granted_at.saturating_add(timing.answer)
+    pub fn answers_until(&self) -> u64 {
+        self.granted_at.saturating_add(timing::ANSWER)
     }
 
     /// Whether it has a living process, active or not.

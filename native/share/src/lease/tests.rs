@@ -5,7 +5,7 @@ mod set;
 mod shared;
 
 use super::*;
-use crate::{Mode, Priority, Regime, TIMING};
+use crate::{Mode, Priority, Regime, timing};
 
 const MS: u64 = 1_000_000;
 const T: u64 = 1_000_000 * MS;
@@ -177,10 +177,10 @@ fn a_soft_share_alone_is_unlimited() {
     desk.row(0).regime.mode = Mode::Soft;
     desk.reports(0, State::Waiting);
     assert_eq!(desk.step(0), [none(1), all(0)]);
-    assert_eq!(desk.row(0).published.depth, TIMING.depth, "another may start");
+    assert_eq!(desk.row(0).published.depth, timing::DEPTH, "another may start");
     desk.row(1).processes.clear();
     desk.step(MS);
-    assert_eq!(desk.row(0).published.depth, TIMING.alone_depth);
+    assert_eq!(desk.row(0).published.depth, timing::ALONE_DEPTH);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn beside_an_idle_slice_with_a_share_the_work_in_flight_is_limited() {
     let mut desk = Desk::new(&[30, 0]);
     desk.reports(1, State::Running);
     assert_eq!(desk.step(0), [all(1)]);
-    assert_eq!(desk.row(1).published.depth, TIMING.metered);
+    assert_eq!(desk.row(1).published.depth, timing::METERED);
     assert_eq!(desk.wake_at, None);
 }
 

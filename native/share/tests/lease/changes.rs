@@ -5,10 +5,10 @@ use hami_share::{Priority, Regime};
 use crate::machine::Machine;
 use crate::program::{Program, kernels};
 use crate::scenes::{hard, soft};
-use crate::{MS, S, TIMING, US};
+use crate::{MS, S, US};
 
 fn machine() -> Machine {
-    Machine::new(TIMING, false)
+    Machine::new(false)
 }
 
 /// Percent of a card that each process has between two times.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use hami_limits::grants::{SILENCE_NS, UNBLOCKS_IDLE};
 use hami_share::lease::{Leases, Report};
-use hami_share::{Grant, Kind, Regime, Timing};
+use hami_share::{Grant, Kind, Regime, timing};
 
 use crate::engine::{Ended, Engine, Meetings};
 use crate::pace::{Pace, permission};
@@ -114,7 +114,6 @@ pub struct Machine {
     pulse: u64,
     coordinator_starts: u64,
     coordinate_at: u64,
-    timing: Timing,
     prng: Prng,
     pub seconds: Vec<Vec<u64>>,
     pub native: bool,
@@ -122,7 +121,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(timing: Timing, native: bool) -> Self {
+    pub fn new(native: bool) -> Self {
         let mut machine = Self {
             now: 0,
             events: BinaryHeap::new(),
@@ -132,11 +131,10 @@ impl Machine {
             engine_at: u64::MAX,
             processes: Vec::new(),
             slices: Vec::new(),
-            leases: Leases::with_timing(timing),
+            leases: Leases::new(),
             pulse: 0,
             coordinator_starts: 0,
             coordinate_at: u64::MAX,
-            timing,
             prng: Prng(1),
             seconds: Vec::new(),
             native,
@@ -299,7 +297,7 @@ impl Machine {
                 self.advance();
             }
             Event::Replace(gap) => {
-                self.leases = Leases::with_timing(self.timing);
+                self.leases = Leases::new();
                 self.coordinator_starts = self.now + gap;
                 self.coordinate_at = self.coordinator_starts;
                 self.push(self.coordinate_at, Event::Coordinate);
@@ -428,7 +426,7 @@ impl Machine {
                         self.report(p);
                         return;
                     }
-                    let depth = self.grant(p).depth.max(self.timing.shallow);
+                    let depth = self.grant(p).depth.max(timing::SHALLOW);
                     let it = &mut self.processes[p];
                     let was_idle = it.pace.is_idle();
                     let marked = it.pace.launched(now, launch, depth);

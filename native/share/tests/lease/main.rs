@@ -13,8 +13,6 @@ mod program;
 mod scenes;
 mod table;
 
-pub(crate) use hami_share::TIMING;
-
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const S: u64 = 1_000_000_000;

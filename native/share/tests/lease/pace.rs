@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hami_share::own::{Own, OwnLease};
-use hami_share::pace::{Costs, LEAST_COST, Progress, StreamPace};
-use hami_share::{Grant, Holder, Kind, Mode, Regime};
+use hami_share::pace::{Costs, Progress, StreamPace};
+use hami_share::{Grant, Holder, Kind, Mode, Regime, timing};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
@@ -132,7 +132,7 @@ impl Pace {
         let waits = on.map(|it| it.pace.waits(function, &self.costs));
         if self.progress.admits(now, waits.unwrap_or_default()) {
             if let Some((1.., false)) = waits {
-                self.costs.insert(function, LEAST_COST);
+                self.costs.insert(function, timing::LEAST_COST);
             }
             return Ok(());
         }

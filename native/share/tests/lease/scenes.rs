@@ -4,7 +4,7 @@ use hami_share::{Mode, Priority, Regime};
 
 use crate::machine::{HostThread, Lie, Machine};
 use crate::program::{DECODE, Program, kernels};
-use crate::{MS, S, TIMING, US};
+use crate::{MS, S, US};
 
 pub(crate) const fn hard(share: u32) -> Regime {
     Regime { share, mode: Mode::Hard, priority: Priority::Normal }
@@ -26,7 +26,7 @@ pub(crate) fn one(regime: Regime, program: Program) -> (Regime, Vec<Vec<Program>
 }
 
 fn build(scene: &Scene, native: bool) -> Machine {
-    let mut machine = Machine::new(TIMING, native);
+    let mut machine = Machine::new(native);
     for (regime, processes) in scene {
         let slice = machine.slice(*regime);
         for programs in processes {

@@ -20,7 +20,7 @@ fn served(desk: &Desk, slice: usize) -> u64 {
 #[test]
 fn equal_soft_shares_have_the_lease_together() {
     let (mut desk, published) = soft(&[33, 33, 34]);
-    let together = [0, 1, 2].map(|slice| (slice, Kind::Lease, Holder::All, TIMING.round / 3));
+    let together = [0, 1, 2].map(|slice| (slice, Kind::Lease, Holder::All, timing::ROUND / 3));
     assert_eq!(published[3..], together);
     assert_eq!(desk.row(0).published.others, 2);
     (0..3).for_each(|slice| desk.reports(slice, State::Running));
@@ -69,7 +69,7 @@ fn little_is_in_flight_while_a_slice_is_present_that_may_begin() {
     for slice in 0..3 {
         desk.row(slice).regime.mode = Mode::Soft;
     }
-    for (present, depth) in [(true, TIMING.shallow), (false, TIMING.depth)] {
+    for (present, depth) in [(true, timing::SHALLOW), (false, timing::DEPTH)] {
         desk.process(2).dead = !present;
         desk.reports(0, State::Waiting);
         desk.reports(1, State::Waiting);

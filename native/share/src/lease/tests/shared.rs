@@ -63,7 +63,7 @@ fn slices_without_a_share_divide_what_the_shares_leave() {
     desk.step(0);
     let weights: Vec<u64> =
         desk.leases.slices.iter().map(|slice| slice.rows[0].ledger.weight).collect();
-    assert_eq!(weights, [40_000, 30_000, 30_000]);
+    assert_eq!(weights, [400_000, 300_000, 300_000]);
 }
 
 /// The bucket of one process cannot limit both.
