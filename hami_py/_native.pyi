@@ -356,9 +356,8 @@ class LimitRow:
         context_memory: bytes that the driver takes for a process's context; None = unknown.
         granule: the driver takes requests of half of this many bytes or more in multiples of it, a
             power of two; None = it takes what is requested.
-        injected_memory: the memory limits in the environment of the container, in bytes: the four
-            newest, oldest first.
-        injected_shares: the shares there, likewise.
+        injected_memory: bytes, the memory limit in the environment of the container; None = none.
+        injected_share: the share there, in percent; None = none.
     """
 
     uuid: str
@@ -368,8 +367,8 @@ class LimitRow:
     priority: _Priority
     context_memory: int | None
     granule: int | None
-    injected_memory: list[int]
-    injected_shares: list[int]
+    injected_memory: int | None
+    injected_share: int | None
     def __new__(
         cls,
         uuid: str,
@@ -380,8 +379,8 @@ class LimitRow:
         *,
         context_memory: int | None = None,
         granule: int | None = None,
-        injected_memory: Sequence[int] = ...,
-        injected_shares: Sequence[int] = ...,
+        injected_memory: int | None = None,
+        injected_share: int | None = None,
     ) -> Self: ...
 
 @final
@@ -406,10 +405,6 @@ class LimitsPage:
         """The gang of the slice; None = it has none."""
 
     def rows(self) -> list[LimitRow]: ...
-    def add_injected(
-        self, uuid: str, *, memory: int | None = None, share: int | None = None
-    ) -> None:
-        """Record limits that the control plane has put into the container's environment."""
     def set_memory_limits(self, limits: Mapping[str, int | None]) -> None: ...
     def set_regimes(self, regimes: Mapping[str, tuple[int | None, _Mode, _Priority]]) -> None:
         """Set share, mode and priority by UUID; all of them come into force at once."""

@@ -58,8 +58,8 @@ def limit_rows(
             priority,
             context_memory=driver_memory(card.card).context,
             granule=driver_memory(card.card).granule,
-            injected_memory=[in_environment.memory_mib * _MIB],
-            injected_shares=[in_environment.cores] if 0 < in_environment.cores < _WHOLE else [],
+            injected_memory=in_environment.memory_mib * _MIB,
+            injected_share=in_environment.cores if 0 < in_environment.cores < _WHOLE else None,
         )
         for card, in_environment in zip(cards, injected, strict=True)
     ]

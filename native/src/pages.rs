@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// One card of a limits page: memory limit in bytes, share in percent; None = no limit. Mode is
 /// "hard" or "soft", priority "low", "normal" or "high". `context_memory` is what the driver takes
 /// for a process's context, in bytes; None = unknown. `granule`: the driver takes requests of half
-/// of this many bytes or more in multiples of it; None = to the byte. `injected_memory` and `injected_shares` are
-/// the limits in the environment of the container, the four newest of each, oldest first.
+/// of this many bytes or more in multiples of it; None = to the byte. `injected_memory` and
+/// `injected_share` are the limits in the environment of the container.
 #[pyclass(module = "hami_py._native", get_all, set_all, eq, from_py_object)]
 #[derive(Clone, PartialEq)]
 pub struct LimitRow {
@@ -25,8 +25,8 @@ pub struct LimitRow {
     priority: Named<Priority>,
     context_memory: Option<u64>,
     granule: Option<u32>,
-    injected_memory: Vec<u64>,
-    injected_shares: Vec<u32>,
+    injected_memory: Option<u64>,
+    injected_share: Option<u32>,
 }
 
 #[pymethods]
@@ -34,7 +34,7 @@ impl LimitRow {
     #[new]
     #[pyo3(signature = (
         uuid, memory_limit=None, share=None, mode="hard", priority="normal", *,
-        context_memory=None, granule=None, injected_memory=Vec::new(), injected_shares=Vec::new()
+        context_memory=None, granule=None, injected_memory=None, injected_share=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -45,8 +45,8 @@ impl LimitRow {
         priority: &str,
         context_memory: Option<u64>,
         granule: Option<u32>,
-        injected_memory: Vec<u64>,
-        injected_shares: Vec<u32>,
+        injected_memory: Option<u64>,
+        injected_share: Option<u32>,
     ) -> PyResult<Self> {
         let (mode, priority) = (Named::parse(mode)?, Named::parse(priority)?);
         Ok(Self {
@@ -58,7 +58,7 @@ impl LimitRow {
             context_memory,
             granule,
             injected_memory,
-            injected_shares,
+            injected_share,
         })
     }
 
@@ -66,7 +66,7 @@ impl LimitRow {
         let text = |value: Option<String>| value.unwrap_or_else(|| "None".to_owned());
         format!(
             "LimitRow({:?}, memory_limit={}, share={}, mode={:?}, priority={:?}, \
-             context_memory={}, granule={}, injected_memory={:?}, injected_shares={:?})",
+             context_memory={}, granule={}, injected_memory={}, injected_share={})",
             self.uuid,
             text(self.memory_limit.map(|bytes| bytes.to_string())),
             text(self.share.map(|percent| percent.to_string())),
@@ -74,8 +74,8 @@ impl LimitRow {
             self.priority.word(),
             text(self.context_memory.map(|bytes| bytes.to_string())),
             text(self.granule.map(|bytes| bytes.to_string())),
-            self.injected_memory,
-            self.injected_shares,
+            text(self.injected_memory.map(|bytes| bytes.to_string())),
+            text(self.injected_share.map(|percent| percent.to_string())),
         )
     }
 }
@@ -91,7 +91,7 @@ impl From<Row> for LimitRow {
             context_memory: row.context_memory,
             granule: row.granule,
             injected_memory: row.injected_memory,
-            injected_shares: row.injected_shares,
+            injected_share: row.injected_share,
         }
     }
 }
@@ -107,7 +107,7 @@ impl From<LimitRow> for Row {
             context_memory: row.context_memory,
             granule: row.granule,
             injected_memory: row.injected_memory,
-            injected_shares: row.injected_shares,
+            injected_share: row.injected_share,
         }
     }
 }
@@ -194,19 +194,6 @@ impl LimitsPage {
         });
         let regimes = regimes.collect::<PyResult<Vec<_>>>()?;
         py.detach(|| self.page().set_regimes(&regimes)).map_err(errors::file)
-    }
-
-    /// Records that the control plane has put these limits of a card into the environment of the
-    /// container. The four newest of each kind are kept.
-    #[pyo3(signature = (uuid, *, memory=None, share=None))]
-    fn add_injected(
-        &self,
-        py: Python<'_>,
-        uuid: &str,
-        memory: Option<u64>,
-        share: Option<u32>,
-    ) -> PyResult<()> {
-        py.detach(|| self.page().add_injected(uuid, memory, share)).map_err(errors::file)
     }
 }
 

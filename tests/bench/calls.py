@@ -254,9 +254,9 @@ def _resizes(program: Path, directory: Path, preloaded: Environment) -> Iterator
     The program has the first limit in its environment as well, as containers do.
     """
     slice_path = _slice(directory, {name: preloaded[name] for name in preloaded if name != PRELOAD})
+    (uuid,) = (row.uuid for row in LimitsPage.open(slice_path / "limits").rows())
+    slices.inject(slice_path, uuid, memory=8 * GIB)
     page = LimitsPage.open(slice_path / "limits")
-    (uuid,) = (row.uuid for row in page.rows())
-    page.add_injected(uuid, memory=8 * GIB)
     environment = {
         **preloaded,
         **slices.environment(Path(preloaded[PRELOAD]), slice_path),

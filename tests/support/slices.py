@@ -41,6 +41,25 @@ def make(
     return directory
 
 
+def inject(
+    directory: Path, uuid: str, *, memory: int | None = None, share: int | None = None
+) -> None:
+    """Record limits of a card as those that the control plane has put into the environment.
+
+    The page is written anew, so no program may have it open.
+    """
+    from hami_py._native import LimitsPage
+
+    path = directory / "limits"
+    page = LimitsPage.open(path)
+    rows, gang = page.rows(), page.gang()
+    for row in rows:
+        if row.uuid == uuid:
+            row.injected_memory, row.injected_share = memory, share
+    path.unlink()
+    LimitsPage.create(path, rows, gang=gang)
+
+
 def environment(library: Path, *layers: Path | str) -> dict[str, str]:
     """The variables of a program in these slices, outermost first, as `hami run` sets them."""
     names = [str(layer) for layer in layers]

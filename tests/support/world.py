@@ -283,13 +283,16 @@ class _Run:
                 continue
             share, mode, priority = container.regime
             rows = [
-                LimitRow(uuid, share=share, mode=mode, priority=priority) for uuid in self._uuids
+                LimitRow(
+                    uuid,
+                    share=share,
+                    mode=mode,
+                    priority=priority,
+                    injected_share=container.injected,
+                )
+                for uuid in self._uuids
             ]
             LimitsPage.create(directory / "limits", rows, gang=container.gang)
-            if container.injected is not None:
-                page = LimitsPage.open(directory / "limits")
-                for uuid in self._uuids:
-                    page.add_injected(uuid, share=container.injected)
             Account.create(directory / "account")
             GrantsPage.create(directory / "grants")
 

@@ -129,20 +129,15 @@ def test_a_page_has_what_the_node_side_says_of_the_slice(tmp_path: Path) -> None
         LimitRow(
             "GPU-1",
             context_memory=5 << 30,
-            injected_memory=[1 << 30, 2 << 30],
-            injected_shares=[30],
+            injected_memory=1 << 30,
+            injected_share=30,
         )
     ]
-    page = LimitsPage.create(tmp_path / "limits", rows, gang=b"g" * 16)
+    LimitsPage.create(tmp_path / "limits", rows, gang=b"g" * 16)
     opened = LimitsPage.open(tmp_path / "limits")
     assert (opened.gang(), opened.rows()) == (b"g" * 16, rows)
-    page.add_injected("GPU-1", memory=3 << 30, share=50)
-    assert opened.rows()[0].injected_memory == [1 << 30, 2 << 30, 3 << 30]
-    assert opened.rows()[0].injected_shares == [30, 50]
-    with pytest.raises(InvalidValue, match="injected_shares"):
-        page.add_injected("GPU-1", share=101)
-    with pytest.raises(InvalidValue, match="uuid"):
-        page.add_injected("GPU-2", share=1)
+    with pytest.raises(InvalidValue, match="injected_share"):
+        LimitsPage.create(tmp_path / "other", [LimitRow("GPU-1", injected_share=101)])
 
 
 def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@
 //! a row:  0 uuid: [u8; 64]  | 64 memory_limit: u64
 //!        72 share: u32 | 76 mode: u8 (0 hard, 1 soft) | 77 priority: i8 | 78 zero
 //!        80 context_memory: u64, zero for unknown
-//!        88 injected_memory: [u64; 4] | 120 injected_shares: [u8; 4], both filled up with zeros
-//!       124 granule: u32, zero for none
+//!        88 injected_memory: u64, zero for none | 96 injected_share: u32, zero for none
+//!       100 granule: u32, zero for none | 104 zero
 //! ```
 //!
 //! Numbers are little-endian. The checksum is FNV-1a over bytes 0 to 31 of the page and the rest of
@@ -39,9 +39,8 @@
 //! the read.
 //!
 //! The *injected values* of a row are the limits that the control plane has put into environment
-//! variables of the container. The kubelet resolves these variables when it starts the container,
-//! so after a resize a container may have an older value. A variable that has one of these values
-//! sets no limit: the page has the newer value.
+//! variables of the container. They stay what they are when the container is resized. A variable
+//! that has such a value sets no limit: the page has the newer value.
 //!
 //! `regulated` shows whether any row has a share, so that a launch needs only this one load if no
 //! row has one. A writer sets it to 1 before the flip, or to 0 after the flip. If the writer is
@@ -55,7 +54,7 @@ mod layout;
 mod reader;
 mod writer;
 
-pub use layout::{MAX_INJECTED, MAX_ROWS, NO_LIMIT};
+pub use layout::{MAX_ROWS, NO_LIMIT};
 pub use reader::LimitsView;
 pub use writer::LimitsPage;
 
@@ -77,11 +76,10 @@ pub struct Row {
     /// The driver takes requests of more than half of this many bytes in multiples of it, a power of
     /// two; `None` if it takes what is requested.
     pub granule: Option<u32>,
-    /// The memory limits, in bytes, that the control plane has put into the environment: the four
-    /// newest, oldest first.
-    pub injected_memory: Vec<u64>,
-    /// The shares that the control plane has put into the environment, likewise.
-    pub injected_shares: Vec<u32>,
+    /// The memory limit, in bytes, that the control plane has put into the environment.
+    pub injected_memory: Option<u64>,
+    /// The share, in percent, that the control plane has put into the environment.
+    pub injected_share: Option<u32>,
 }
 
 impl Row {
@@ -95,8 +93,8 @@ impl Row {
             priority: Priority::default(),
             context_memory: None,
             granule: None,
-            injected_memory: Vec::new(),
-            injected_shares: Vec::new(),
+            injected_memory: None,
+            injected_share: None,
         }
     }
 

@@ -82,7 +82,7 @@ impl Variables {
 
     /// The same beside a row of a limits page: `None` if the control plane has injected the value.
     pub fn memory_beside(&self, index: Option<usize>, row: &Row) -> Option<u64> {
-        self.memory(index).filter(|limit| !row.injected_memory.contains(limit))
+        self.memory(index).filter(|limit| row.injected_memory != Some(*limit))
     }
 
     /// The share of the i-th card. Where the index is not known, the lowest of all.
@@ -92,7 +92,7 @@ impl Variables {
 
     /// The same beside a row of a limits page: `None` if the control plane has injected the value.
     pub fn share_beside(&self, index: Option<usize>, row: &Row) -> Option<VariableShare> {
-        self.share(index).filter(|set| !row.injected_shares.contains(&set.share))
+        self.share(index).filter(|set| row.injected_share != Some(set.share))
     }
 }
 

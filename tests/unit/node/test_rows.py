@@ -56,7 +56,7 @@ def test_every_card_has_the_container_s_share_mode(share_mode: Mode) -> None:
 def test_no_cores_and_the_whole_card_are_no_limit_of_time(cores: int, share: int | None) -> None:
     (row,) = rows(CardAllocation("A", 1000, cores))
     assert row.share == share
-    assert row.injected_shares == ([] if share is None else [share])
+    assert row.injected_share == share
 
 
 def test_row_i_is_card_i() -> None:
@@ -71,7 +71,7 @@ def test_the_environment_keeps_the_first_limits_when_the_page_has_others() -> No
     first = (CardAllocation("A", 1000, 10),)
     (row,) = rows(CardAllocation("A", 4000, 50), injected=first)
     assert (row.memory_limit, row.share) == (4000 * MIB, 50)
-    assert (row.injected_memory, row.injected_shares) == ([1000 * MIB], [10])
+    assert (row.injected_memory, row.injected_share) == (1000 * MIB, 10)
 
 
 def test_cards_and_the_limits_of_the_environment_are_as_many() -> None:

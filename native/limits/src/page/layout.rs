@@ -6,8 +6,6 @@ use crate::quantity::InvalidValue;
 
 /// The most cards that a slice can have.
 pub const MAX_ROWS: usize = 16;
-/// The most injected values of each kind that a row can have.
-pub const MAX_INJECTED: usize = 4;
 /// The `memory_limit` of a row that has no limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 
@@ -35,8 +33,8 @@ const MEMORY_LIMIT: usize = 64;
 const REGIME: usize = 72;
 const CONTEXT_MEMORY: usize = 80;
 const INJECTED_MEMORY: usize = 88;
-const INJECTED_SHARES: usize = 120;
-const GRANULE: usize = 124;
+const INJECTED_SHARE: usize = 96;
+const GRANULE: usize = 100;
 const ROW: usize = 128;
 
 /// The offset of copy `active`.
@@ -102,12 +100,8 @@ fn encode_row(bytes: &mut [u8], row: &Row) {
     put_u64(bytes, MEMORY_LIMIT, row.memory_limit.unwrap_or(NO_LIMIT));
     bytes[REGIME..CONTEXT_MEMORY].copy_from_slice(&row.regime().encode());
     put_u64(bytes, CONTEXT_MEMORY, row.context_memory.unwrap_or(0));
-    for (i, value) in row.injected_memory.iter().enumerate() {
-        put_u64(bytes, INJECTED_MEMORY + 8 * i, *value);
-    }
-    for (i, value) in row.injected_shares.iter().enumerate() {
-        bytes[INJECTED_SHARES + i] = *value as u8;
-    }
+    put_u64(bytes, INJECTED_MEMORY, row.injected_memory.unwrap_or(0));
+    put_u32(bytes, INJECTED_SHARE, row.injected_share.unwrap_or(0));
     put_u32(bytes, GRANULE, row.granule.unwrap_or(0));
 }
 
@@ -147,8 +141,6 @@ fn decode_row(bytes: &[u8]) -> Option<Row> {
     if !is_zero(padding) {
         return None;
     }
-    let memory = (0..MAX_INJECTED).map(|i| get_u64(bytes, INJECTED_MEMORY + 8 * i));
-    let shares = bytes[INJECTED_SHARES..GRANULE].iter().filter(|value| **value != 0);
     Some(Row {
         uuid: String::from_utf8(uuid.to_vec()).ok()?,
         memory_limit: (limit != NO_LIMIT).then_some(limit),
@@ -157,8 +149,8 @@ fn decode_row(bytes: &[u8]) -> Option<Row> {
         priority,
         context_memory: Some(get_u64(bytes, CONTEXT_MEMORY)).filter(|value| *value != 0),
         granule: Some(get_u32(bytes, GRANULE)).filter(|value| *value != 0),
-        injected_memory: memory.filter(|value| *value != 0).collect(),
-        injected_shares: shares.map(|value| u32::from(*value)).collect(),
+        injected_memory: Some(get_u64(bytes, INJECTED_MEMORY)).filter(|value| *value != 0),
+        injected_share: Some(get_u32(bytes, INJECTED_SHARE)).filter(|value| *value != 0),
     })
 }
 
@@ -204,26 +196,16 @@ pub(super) fn check_rows(rows: &[Row]) -> Result<(), InvalidValue> {
             let fix = "write a power of two from 1024 bytes on, or None for exact allocations";
             return Err(InvalidValue::new("granule", &granule, fix));
         }
-        check_injected("injected_memory", &row.injected_memory, 1..NO_LIMIT, "at least 1 byte")?;
-        check_injected("injected_shares", &row.injected_shares, 1..101, "1 to 100")?;
+        if row.injected_memory.is_some_and(|bytes| bytes == 0 || bytes == NO_LIMIT) {
+            let bytes = row.injected_memory.unwrap_or_default().to_string();
+            return Err(InvalidValue::new("injected_memory", &bytes, "write at least 1 byte"));
+        }
+        if row.injected_share.is_some_and(|share| !(1..=100).contains(&share)) {
+            let share = row.injected_share.unwrap_or_default().to_string();
+            return Err(InvalidValue::new("injected_share", &share, "write 1 to 100"));
+        }
     }
     Ok(())
-}
-
-fn check_injected<T: Copy + PartialOrd + std::fmt::Display>(
-    field: &str,
-    values: &[T],
-    range: std::ops::Range<T>,
-    fix: &str,
-) -> Result<(), InvalidValue> {
-    if values.len() > MAX_INJECTED {
-        let count = format!("{} values", values.len());
-        return Err(InvalidValue::new(field, &count, "keep the four newest"));
-    }
-    match values.iter().find(|value| !range.contains(value)) {
-        Some(value) => Err(InvalidValue::new(field, &value.to_string(), format!("write {fix}"))),
-        None => Ok(()),
-    }
 }
 
 /// FNV-1a over the page's identity and the copy without its checksum. It detects accidents; only

@@ -40,8 +40,8 @@ const GANG: Option<Gang> = Some([9; 16]);
 fn full() -> Row {
     Row {
         context_memory: Some(5 << 30),
-        injected_memory: vec![MIB, 2, NO_LIMIT - 1],
-        injected_shares: vec![1, 100, 7, 8],
+        injected_memory: Some(NO_LIMIT - 1),
+        injected_share: Some(100),
         ..row("GPU-a", Some(3), Some(30))
     }
 }
@@ -198,35 +198,24 @@ fn every_value_is_read_as_written() {
 }
 
 #[test]
-fn a_row_keeps_the_four_newest_injected_values() {
+fn injected_values_and_context_memory_are_checked() {
     let file = Scratch::new("injected");
     let mut page = LimitsPage::create(&file.0, None, &two_rows()).unwrap();
-    for value in [1, 2, 3, 2, 4, 5] {
-        page.add_injected("GPU-a", Some(value), None).unwrap();
-        page.add_injected("MIG-b", None, Some(value as u32)).unwrap();
-    }
-    let rows = page.rows().unwrap();
-    assert_eq!(
-        (&rows[0].injected_memory, &rows[1].injected_shares),
-        (&vec![3, 2, 4, 5], &vec![3, 2, 4, 5])
-    );
-    assert!(rows[0].injected_shares.is_empty() && rows[1].injected_memory.is_empty());
-    let refused = |result: Result<(), FileError>| match result {
+    let mut refused = |row: Row| match page.append(row) {
         Err(FileError::Invalid(e)) => (e.field, e.value),
         other => panic!("{other:?}"),
     };
     let named = |field: &str, value: &str| (field.to_owned(), value.to_owned());
-    assert_eq!(refused(page.add_injected("GPU-x", Some(1), None)), named("uuid", "GPU-x"));
-    assert_eq!(refused(page.add_injected("GPU-a", Some(0), None)), named("injected_memory", "0"));
-    assert_eq!(
-        refused(page.add_injected("GPU-a", None, Some(101))),
-        named("injected_shares", "101")
-    );
-    assert_eq!(page.rows().unwrap(), rows);
-    let zero = Row { context_memory: Some(0), ..Row::new("GPU-c") };
-    assert_eq!(refused(page.append(zero)), named("context_memory", "0"));
-    let many = Row { injected_shares: vec![1; 5], ..Row::new("GPU-c") };
-    assert_eq!(refused(page.append(many)), named("injected_shares", "5 values"));
+    let row = || Row::new("GPU-c");
+    let memory = |bytes| Row { injected_memory: Some(bytes), ..row() };
+    assert_eq!(refused(memory(0)), named("injected_memory", "0"));
+    assert_eq!(refused(memory(NO_LIMIT)), named("injected_memory", &NO_LIMIT.to_string()));
+    for share in [0, 101] {
+        let of = Row { injected_share: Some(share), ..row() };
+        assert_eq!(refused(of), named("injected_share", &share.to_string()));
+    }
+    assert_eq!(refused(Row { context_memory: Some(0), ..row() }), named("context_memory", "0"));
+    assert_eq!(page.rows().unwrap(), two_rows());
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! many slices, and a file that is truncated under a mapping would kill it.
 
 use super::layout::{
-    ACTIVE, Contents, FILE, MAX_INJECTED, PAGE, REGULATED, check_rows, copy_at, decode,
-    encode_copy, encode_page, is_regulated,
+    ACTIVE, Contents, FILE, PAGE, REGULATED, check_rows, copy_at, decode, encode_copy, encode_page,
+    is_regulated,
 };
 use super::{Gang, Regime, Row};
 use crate::file::{self, FileError, lock_call, named};
@@ -77,22 +77,6 @@ impl LimitsPage {
                     (row.mode, row.priority) = (regime.mode, regime.priority);
                 })
             })
-        })
-    }
-
-    /// Records that the control plane has put these limits of a card into the environment. The four
-    /// newest values of each kind are kept.
-    pub fn add_injected(
-        &mut self,
-        uuid: &str,
-        memory: Option<u64>,
-        share: Option<u32>,
-    ) -> Result<(), FileError> {
-        self.update(|rows| {
-            let row = row_mut(rows, uuid)?;
-            push_newest(&mut row.injected_memory, memory);
-            push_newest(&mut row.injected_shares, share);
-            Ok(())
         })
     }
 
@@ -172,15 +156,6 @@ fn row_mut<'a>(rows: &'a mut [Row], uuid: &str) -> Result<&'a mut Row, InvalidVa
     rows.iter_mut().find(|row| row.uuid == uuid).ok_or_else(|| {
         InvalidValue::new("uuid", uuid, format!("name a card of the slice: {}", known.join(", ")))
     })
-}
-
-/// Makes a value the newest one.
-fn push_newest<T: PartialEq>(values: &mut Vec<T>, value: Option<T>) {
-    let Some(value) = value else { return };
-    values.retain(|known| *known != value);
-    values.push(value);
-    let surplus = values.len().saturating_sub(MAX_INJECTED);
-    values.drain(..surplus);
 }
 
 fn read_only(error: &io::Error) -> bool {
