@@ -16,7 +16,8 @@ use hami_share::timing;
 use vgpu_driver::context;
 use vgpu_driver::guard::lock;
 use vgpu_driver::racy_once::RacyOnce;
-use vgpu_slice::{Limited, Seat, cards};
+use vgpu_slice::cards::{self, MAX_DEVICES};
+use vgpu_slice::{Limited, Seat};
 
 use crate::capture::{self, Capturing};
 use crate::clock::{METER, Wake, now};
@@ -42,8 +43,6 @@ pub(crate) enum Admitted {
     Limited { starts: bool, records: bool },
 }
 
-/// More devices than any driver shows to one process.
-const MAX_DEVICES: usize = 64;
 static LIMITERS: [RacyOnce<CardLimiter>; MAX_DEVICES] = [const { RacyOnce::new() }; MAX_DEVICES];
 
 /// The limiter of a device; `None` if the driver does not know the device.

@@ -12,7 +12,7 @@ use crate::limited::{Card, Limited};
 use crate::settings;
 
 /// More devices than any driver shows to one process.
-pub(crate) const MAX_DEVICES: usize = 64;
+pub const MAX_DEVICES: usize = 64;
 static CARDS: [RacyOnce<Card>; MAX_DEVICES] = [const { RacyOnce::new() }; MAX_DEVICES];
 
 /// `CUDA_VISIBLE_DEVICES` as the driver found it in cuInit.
