@@ -181,7 +181,7 @@ impl Allocator {
             self.generations.push(0);
             self.nodes.len() as u32 - 1
         });
-        self.names.insert(name, number);
+        self.names.insert(node.name.clone(), number);
         self.nodes[number as usize] = Some(node);
         number
     }
@@ -189,7 +189,8 @@ impl Allocator {
     fn forget_if_empty(&mut self, number: u32) {
         let node = self.node(number);
         if !node.present && node.pods.is_empty() {
-            self.names.remove(number);
+            let name = node.name.clone();
+            self.names.remove(&name);
             self.table.remove(number);
             self.generations[number as usize] = 0;
             self.nodes[number as usize] = None;

@@ -5,5 +5,4 @@ pub mod charge;
 pub mod list;
 pub mod names;
 pub mod node;
-pub mod sequence;
 pub mod spending;
