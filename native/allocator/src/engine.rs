@@ -181,7 +181,7 @@ impl Allocator {
             self.generations.push(0);
             self.nodes.len() as u32 - 1
         });
-        self.names.insert(node.name.clone(), number);
+        self.names.insert(name, number);
         self.nodes[number as usize] = Some(node);
         number
     }
@@ -189,8 +189,7 @@ impl Allocator {
     fn forget_if_empty(&mut self, number: u32) {
         let node = self.node(number);
         if !node.present && node.pods.is_empty() {
-            let name = node.name.clone();
-            self.names.remove(&name);
+            self.names.remove(number);
             self.table.remove(number);
             self.generations[number as usize] = 0;
             self.nodes[number as usize] = None;

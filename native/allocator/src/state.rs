@@ -5,4 +5,5 @@ pub mod charge;
 pub mod list;
 pub mod names;
 pub mod node;
+pub mod sequence;
 pub mod spending;

@@ -52,7 +52,7 @@ impl Allocator {
     ) -> Result<(List<'a>, Filtered), InvalidValue> {
         check::request(request)?;
         self.expire(now_ns);
-        let list = List::read(json, &self.names)?;
+        let list = List::read(json, &mut self.names)?;
         let filtered = self.filter_now(request, list.numbers(), now_ns);
         Ok((list, filtered))
     }

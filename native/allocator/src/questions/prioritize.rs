@@ -71,7 +71,7 @@ impl Allocator {
         self.expire(now_ns);
         let list = match known.filter(|known| self.names.are_still(known.numbers())) {
             Some(list) => list,
-            None => List::read(json, &self.names)?,
+            None => List::read(json, &mut self.names)?,
         };
         let rated = self.rate(request, list.numbers(), now_ns, hold_ns);
         Ok((list, rated))
@@ -100,7 +100,7 @@ impl Allocator {
             }
         });
         self.spending.count(&request.pod.namespace, &effort, now_ns);
-        let known = |at: u32| Some((&self.node(numbers[at as usize]?).name, at));
+        let known = |at: u32| Some((self.names.at(numbers[at as usize]?), at));
         let best = equals.into_iter().filter_map(known).min().map(|(_, at)| at as usize);
         if let Some(number) = best.and_then(|at| numbers[at]).filter(|_| hold_ns > 0) {
             self.hold(request, number, now_ns, hold_ns);

@@ -4,6 +4,7 @@
 //! than a filter.
 
 use crate::state::names::{Names, Numbers};
+use crate::state::sequence::Walk;
 use hami_limits::InvalidValue;
 use std::ops::Range;
 
@@ -33,8 +34,8 @@ impl<'a> List<'a> {
         Self { json, texts: Texts::Plain(spans), numbers }
     }
 
-    pub(crate) fn read(json: &'a [u8], names: &Names) -> Result<Self, InvalidValue> {
-        if let Some((spans, numbers)) = plain(json, names) {
+    pub(crate) fn read(json: &'a [u8], names: &mut Names) -> Result<Self, InvalidValue> {
+        if let Some((spans, numbers)) = names.along(|names, walk| plain(json, names, walk)) {
             let numbers = names.numbers(numbers);
             return Ok(Self { json, texts: Texts::Plain(spans), numbers });
         }
@@ -71,7 +72,7 @@ impl<'a> List<'a> {
 }
 
 /// Reads a list that is written as Go writes it.
-fn plain(json: &[u8], names: &Names) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
+fn plain(json: &[u8], names: &Names, walk: &mut Walk<'_>) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
     u32::try_from(json.len()).ok()?;
     let inner = json.strip_prefix(b"[")?.strip_suffix(b"]")?;
     // A name has about a dozen bytes.
@@ -79,11 +80,19 @@ fn plain(json: &[u8], names: &Names) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
         (Vec::with_capacity(inner.len() / 16), Vec::with_capacity(inner.len() / 16));
     let mut at = 0;
     loop {
-        let name = first(inner.get(at..)?.strip_prefix(b"\"")?)?;
+        let rest = inner.get(at..)?.strip_prefix(b"\"")?;
+        let is = |place| names.plain(place).is_some_and(|name| is_first(rest, name));
+        let (number, length) = if let Some(place) = walk.step(is) {
+            let (number, length) = names.known(place);
+            (Some(number), length)
+        } else {
+            let name = first(rest)?;
+            (names.jump(walk, name), name.len())
+        };
         let start = at + 2;
-        spans.push(start as u32..(start + name.len()) as u32);
-        numbers.push(names.get(name));
-        at += name.len() + 2;
+        spans.push(start as u32..(start + length) as u32);
+        numbers.push(number);
+        at += length + 2;
         match inner.get(at) {
             None => break,
             Some(b',') => at += 1,
@@ -91,6 +100,12 @@ fn plain(json: &[u8], names: &Names) -> Option<(Vec<Span>, Vec<Option<u32>>)> {
         }
     }
     Some((spans, numbers))
+}
+
+/// Whether the text starts with this name and a quote.
+#[inline]
+fn is_first(text: &[u8], name: &[u8]) -> bool {
+    text.get(name.len()) == Some(&b'"') && text.starts_with(name)
 }
 
 /// The name at the start of the text, if it needs no escapes.
