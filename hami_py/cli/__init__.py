@@ -1,6 +1,5 @@
 """The ``hami`` command: its subcommands and exit codes."""
 
-import logging
 import os
 import signal
 import sys
@@ -23,7 +22,15 @@ from hami_py.errors import HamiError
 @click.version_option(hami_py.__version__, prog_name="hami")
 def hami() -> None:
     """Share one NVIDIA GPU between programs, with limits that hold."""
+    _log_to_standard_error()
     _report_ignored_directory()
+
+
+def _log_to_standard_error() -> None:
+    """Mark each line as ours, because a program may write there too."""
+    import logging  # noqa: PLC0415
+
+    logging.basicConfig(format="hami: %(message)s")
 
 
 def _report_ignored_directory() -> None:
@@ -71,6 +78,7 @@ def version() -> None:
 @click.version_option(hami_py.__version__, prog_name="kubectl hami")
 def kubectl_hami() -> None:
     """Show and change what a cluster's GPUs do."""
+    _log_to_standard_error()
 
 
 def _open_standard_files() -> None:
@@ -98,6 +106,7 @@ def kubectl_inspect() -> NoReturn:
     """Run ``kubectl inspect hami``, as users of ``kubectl inspect cgpu`` call it."""
     from hami_py.cli.kubernetes.overview import inspect  # noqa: PLC0415
 
+    _log_to_standard_error()
     _run(inspect, "kubectl inspect hami")
 
 
@@ -108,8 +117,6 @@ def _run(command: click.Command, name: str) -> NoReturn:
     exit with 0, with 1 for a failure, and with 2 for an invalid command line.
     """
     _open_standard_files()
-    # A program may write to standard error too. `hami node` and the services have a log.
-    logging.basicConfig(format="hami: %(message)s")
     try:
         status = command.main(prog_name=name, standalone_mode=False)
         # Flushed here, where an error can be reported, and not when the interpreter exits.

@@ -7,7 +7,8 @@ import click
 
 from hami_py import config
 from hami_py._native import format_memory
-from hami_py.cli.output import align, approximate, legible_command
+from hami_py.cli.output import align, legible_command
+from hami_py.cli.values import approximate
 from hami_py.slices import card_users, cards
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from hami_py._native import format_memory
-from hami_py.cli.output import OF_MACHINE, align, approximate, duration, legible_command, written
+from hami_py.cli.output import align, legible_command
+from hami_py.cli.values import OF_MACHINE, approximate, duration, written
 from hami_py.model import Rates, SliceCard, SliceInfo, SliceProcess, SliceState, SliceUse
 from hami_py.model.columns import Column, columns
 from hami_py.slices import SHOWN_ID

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from hami_py._native import format_memory
-from hami_py.cli.output import align, approximate, duration, legible_command
+from hami_py.cli.output import align, legible_command
+from hami_py.cli.values import approximate, duration
 from hami_py.model import SliceCard, Summary
 from hami_py.slices import SHOWN_ID
 

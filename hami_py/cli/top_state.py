@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hami_py.cli.output import OF_MACHINE, legible_command, written
+from hami_py.cli.output import legible_command
 from hami_py.cli.ps_table import Key, uses_of
+from hami_py.cli.values import OF_MACHINE, written
 from hami_py.model import Card, CardUsage, NodeCard, Rates, SliceInfo, SliceUse
 from hami_py.model.columns import orders
 from hami_py.slices import SHOWN_ID, CardUser

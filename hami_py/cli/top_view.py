@@ -18,8 +18,8 @@ from rich.live import Live
 from rich.text import Text
 
 from hami_py.cli.live import keys
-from hami_py.cli.output import OF_MACHINE, approximate, written
 from hami_py.cli.top_state import ORDERS, Reading, Screen, TopState
+from hami_py.cli.values import OF_MACHINE, approximate, written
 from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import columns, least_wanted
 

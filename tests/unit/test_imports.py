@@ -78,7 +78,7 @@ def test_running_a_program_loads_nothing_of_kubernetes_and_no_tables(
 def test_an_option_of_hami_loads_no_command(option: str) -> None:
     modules = loaded("-m", "hami_py", option, environment={})
     assert parts_of_ours(modules) == {"_native", "cli", "errors"}
-    assert others(modules) == {"click", "logging"}
+    assert others(modules) == {"click"}
 
 
 @pytest.mark.parametrize("titles", [HAMI, KUBECTL, TOP], ids=["hami", "kubectl hami", "hami top"])

@@ -19,8 +19,9 @@ import pytest
 import hami_py
 from hami_py import SliceCard, SliceInfo, SliceProcess, Use
 from hami_py.cli.live import drawn
-from hami_py.cli.output import ago, approximate, duration, legible_command
+from hami_py.cli.output import legible_command
 from hami_py.cli.ps_table import Key, lines, rated
+from hami_py.cli.values import ago, approximate, duration
 from hami_py.config import Settings
 from hami_py.model import Rates
 from hami_py.slices import list_slices

@@ -11,7 +11,7 @@ from typing import Any
 from hami_py import gpu, slices
 from hami_py._native import format_memory
 from hami_py.cli.doctor.trial import Found, probe
-from hami_py.cli.output import approximate
+from hami_py.cli.values import approximate
 from hami_py.config import Settings
 from hami_py.errors import HamiError
 from hami_py.gpu.driver import PAGE

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from hami_py.cli.output import OF_CLUSTER, align, written
+from hami_py.cli.output import align
+from hami_py.cli.values import OF_CLUSTER, written
 from hami_py.model import NodeCard, SliceUse, legible
 from hami_py.model.columns import CARDS, Column, Value, columns, orders
 from hami_py.overview import (
