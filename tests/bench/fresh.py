@@ -39,11 +39,10 @@ ENTER = """
 set -eu
 root=$1; shift
 mount --rbind "$root" "$root"
-for each in /dev /sys /etc/ssl /etc/resolv.conf {toolchain}; do
+for each in /dev /proc /sys /etc/ssl /etc/hosts /etc/resolv.conf {toolchain}; do
     [ -d "$each" ] && mkdir -p "$root$each" || touch "$root$each"
     mount --rbind "$each" "$root$each"
 done
-mount -t proc proc "$root/proc"
 cd "$root"
 pivot_root . mnt
 umount -l /mnt
@@ -87,7 +86,7 @@ def _debian(root: Path) -> tuple[list[str | Path], Path]:
     subprocess.run([*command, root], check=True)
     toolchain = " ".join(str(each) for each in _toolchain())
     enter = ENTER.format(toolchain=toolchain)
-    unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "slave"]
+    unshare = ["unshare", "--mount", "--propagation", "slave"]
     return [*unshare, "bash", "-c", enter, "enter", root], Path("/root")
 
 

@@ -19,7 +19,7 @@ import pytest
 import hami_py
 from hami_py import CardLimit, StateError, config, gpu, slices
 from hami_py._native import Account, LimitsPage
-from hami_py.cli import main
+from hami_py.cli import main, ps, rm, run  # noqa: F401 - another user may not read their files
 from hami_py.slices import create
 from support.running import Started
 from support.slices import GIB
