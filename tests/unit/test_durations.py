@@ -16,7 +16,7 @@ _RUST = {"nanos": "NS", "micros": "US", "millis": "MS"}
 
 
 class Value(int):
-    """Nanoseconds, or a number. The format names the unit, as in ``{turn:ms}``."""
+    """Nanoseconds, or a number. The format names the unit, as in ``{lease:ms}``."""
 
     def __format__(self, unit: str) -> str:
         if unit == "words":
@@ -29,12 +29,12 @@ def text(path: str) -> str:
 
 
 def timing() -> dict[str, Value]:
-    """The fields of ``TIMING``."""
-    body = text("native/share/src/timing.rs").split("pub const TIMING: Timing = Timing {")[1]
-    fields = re.findall(r"^    (\w+): (?:([\d_]+) \* )?([\d_]+|US|MS),$", body, re.M)
+    """The constants of the module, in lower case."""
+    constant = r"^pub const (\w+): u64 = (?:([\d_]+) \* )?([\d_]+|US|MS);"
+    found = re.findall(constant, text("native/share/src/timing.rs"), re.M)
     return {
-        name: Value(int(factor or 1) * (_NS.get(value) or int(value)))
-        for name, factor, value in fields
+        name.lower(): Value(int(factor or 1) * (_NS.get(value) or int(value)))
+        for name, factor, value in found
     }
 
 
@@ -52,7 +52,6 @@ VALUES = timing() | {
     "pulse": constant("native/limits/src/grants.rs", "SILENCE_NS"),
     "grace": constant("native/account/src/reap.rs", "GRACE"),
     "departure": constant("native/account/src/contend.rs", "DEPARTURE"),
-    "gap": constant("interposer/compute/src/streams.rs", "GAP_NS"),
     "probe": constant("native/coordinator/src/slice.rs", "MAX_PROBE_CPU_NS"),
     "linger_of_coordinator": Value(LINGER * _UNITS["s"]),
 }
@@ -60,7 +59,7 @@ VALUES = timing() | {
 ARCHITECTURE = [
     "if it waited or worked in the last {active:ms}",
     "the work in flight: {alone_depth:ms}, or {depth:ms} while other slices have processes on",
-    "A lease takes {turn:ms} while one or two slices are active, otherwise {round:ms} divided by "
+    "A lease takes {lease:ms} while one or two slices are active, otherwise {round:ms} divided by "
     "their number, and at least {shortest:ms}.",
     "at least {least_bill:ms} is billed",
     "A slice that is {depth:ms} behind has the card alone",
@@ -82,7 +81,7 @@ SAID = [
     ("docs/configuration.md", "on one stream with less than {gap:µs} between them"),
     ("docs/configuration.md", "has made no progress for {stall:ms}"),
     ("docs/configuration.md", "{linger_of_coordinator:s} after the last slice is removed"),
-    ("docs/limitations.md", "each lease of {turn:ms} begins with one stream"),
+    ("docs/limitations.md", "each lease of {lease:ms} begins with one stream"),
     ("docs/limitations.md", "It waits {unknown:s} for the first launch of each such function"),
     ("docs/security.md", "counts the memory as free {grace:ms} after it has noticed the death"),
     ("docs/security.md", "waits until the driver has freed it, {departure:words} at most"),
@@ -118,6 +117,6 @@ def test_no_duration_of_the_share_is_only_on_the_page() -> None:
 
 def test_the_measured_share_spans_many_leases() -> None:
     """hami_py/agent/figures.py says that a lease takes up to 23 ms: a round of three."""
-    longest = max(VALUES["turn"], VALUES["round"] / 3)
+    longest = max(VALUES["lease"], VALUES["round"] / 3)
     assert "leases of up to 23 ms" in text("hami_py/agent/figures.py")
     assert 22 < longest / _UNITS["ms"] <= 23
