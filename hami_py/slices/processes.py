@@ -127,6 +127,9 @@ def environment_of(pid: int) -> list[bytes]:
     return (variables or path.read_bytes()).split(b"\0")
 
 
+_FORKED = 0x40
+
+
 @dataclass(frozen=True)
 class Stat:
     """A process as ``/proc/<pid>/stat`` shows it.
@@ -137,12 +140,14 @@ class Stat:
         started: when it started, in clock ticks since boot.
         layout: the addresses of its stack and environment, which the kernel chooses anew when the
             process executes a program; zeros if it belongs to another user.
+        is_forked: it was forked, and has executed no program since (the kernel's PF_FORKNOEXEC).
     """
 
     state: str
     parent: int
     started: int
     layout: tuple[str, str]
+    is_forked: bool
 
 
 def read_stat(pid: int) -> Stat | None:
@@ -150,7 +155,8 @@ def read_stat(pid: int) -> Stat | None:
     fields = _fields(pid)
     if len(fields) <= 47:
         return None
-    return Stat(fields[0], int(fields[1]), int(fields[19]), (fields[25], fields[47]))
+    is_forked = bool(int(fields[6]) & _FORKED)
+    return Stat(fields[0], int(fields[1]), int(fields[19]), (fields[25], fields[47]), is_forked)
 
 
 def start_time(pid: int) -> int:

@@ -20,13 +20,10 @@ from hami_py.slices.beside import own_slices
 from hami_py.slices.bypass import DRIVERS
 from hami_py.slices.current import limits
 from hami_py.slices.prepare import Opened, SliceRequest, open_new
-from hami_py.slices.processes import interpreter, mapped_files
+from hami_py.slices.processes import interpreter, mapped_files, read_stat
 from hami_py.slices.record import read_record
 
 WHAT = "limit_this_process"
-
-_IMPORTED_BY = os.getpid()
-"""A process that is forked later has another pid."""
 
 
 def relaunch(
@@ -88,7 +85,8 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
             "the interpreter is embedded in another program with its own command line",
             start,
         )
-    if os.getpid() != _IMPORTED_BY or _is_multiprocessing_child():
+    stat = read_stat(os.getpid())
+    if stat is None or stat.is_forked or _is_multiprocessing_child():
         fix = "call it in the first process, before it creates others"
         yield "this process is a child of the process that the command line started", fix
     if not _has_program():

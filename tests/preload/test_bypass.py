@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from hami_py.slices.processes import user_name
 from support.artifacts import Artifacts
 from support.commands import HamiCommand
 from support.programs import Programs
@@ -350,7 +351,8 @@ def test_ps_and_the_doctor_show_it(hami_run: HamiRun, program: Programs) -> None
     table = hami_run.ps("-p").splitlines()
     assert "  2 (1 not limited)  running" in table[1]
     (shown,) = [line for line in table[2:] if "not limited" in line]
-    assert shown.split("  ")[2:] == [f"not limited: {why}", f"{program('hold')} 100"]
+    said = [user_name(os.geteuid()), f"not limited: {why}", f"{program('hold')} 100"]
+    assert shown.split("  ")[2:] == said
     (slice_,) = json.loads(hami_run.ps("--json"))
     told = {process["command"][0]: process["bypass"] for process in slice_["processes"]}
     assert told == {"sh": None, str(program("hold")): why}

@@ -105,7 +105,7 @@ def test_the_slice_is_removed_with_the_process(
         assert run(other, variables).code == 0
         assert slices_of() == [directory]
         listed = run([sys.executable, "-m", "hami_py", "ps"], variables).lines
-        assert listed[1].split()[8:10] == ["0", "running"]
+        assert listed[1].split()[9:11] == ["0", "running"]
     assert run(other, variables).code == 0
     assert slices_of() == []
 

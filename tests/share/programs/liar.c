@@ -19,7 +19,7 @@
 #include "plain.h"
 
 /* Layouts of the account (native/account/src/lib.rs) and the grants page (native/limits/src/grants.rs). */
-enum { VERSION = 3, SIZE = 364544, SLOTS = 256, WAKE = 448, RECORDS = 36864, RECORD = 256, COMPUTE = 102400 };
+enum { VERSION = 1, SIZE = 364544, SLOTS = 256, WAKE = 448, RECORDS = 36864, RECORD = 256, COMPUTE = 102400 };
 enum { WORDS = 64, TAKEN = 1, IDLE = 0, WAITING = 1, RUNNING = 2, USED = 8, FIRST_GRANT = 64, GRANTS_SIZE = 4096 };
 
 enum { EACH_NS = 250000, SHORT_NS = 5000000, LONG_NS = 20000000 };
