@@ -46,7 +46,7 @@ done
 cd "$root"
 pivot_root . mnt
 umount -l /mnt
-cd /root/hami-py
+cd /home/hami-py
 exec "$@"
 """
 
@@ -80,14 +80,17 @@ def main() -> int:
 
 
 def _debian(root: Path) -> tuple[list[str | Path], Path]:
-    """An empty Debian: the command that runs another one in it, and its home."""
+    """An empty Debian: the command that runs another one in it, and its home.
+
+    Other users may enter this home, as the tests with two users need.
+    """
     packages = ",".join(PACKAGES)
     command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", DEBIAN]
     subprocess.run([*command, root], check=True)
     toolchain = " ".join(str(each) for each in _toolchain())
     enter = ENTER.format(toolchain=toolchain)
     unshare = ["unshare", "--mount", "--propagation", "slave"]
-    return [*unshare, "bash", "-c", enter, "enter", root], Path("/root")
+    return [*unshare, "bash", "-c", enter, "enter", root], Path("/home")
 
 
 def _caches(root: Path) -> tuple[list[str | Path], Path]:

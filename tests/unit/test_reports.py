@@ -1,7 +1,8 @@
 """What users ran into with the command line and with Python."""
 
 import multiprocessing
-import subprocess
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def test_a_slice_that_ps_does_not_show_was_changed(
     """Its `hami run` was killed, and nothing is left in it."""
     with running("run", "--name", "train", "--", *HOLD) as program:
         (directory,) = slices_of()
-        subprocess.run(["kill", "-9", str(program.pid)], check=True)
+        os.kill(program.pid, signal.SIGKILL)
         program.finish()
     until = time.monotonic() + DEADLINE
     while listed(hami):
