@@ -153,7 +153,10 @@ class Figures:
 
 
 def _memory_of(account: AccountSnapshot, living: Sequence[ProcessUse], row: int) -> int:
-    """What living processes hold: dead ones stay in an account until others need their room."""
+    """The bytes that living processes hold.
+
+    An account keeps the entry of a dead process until another process needs its memory.
+    """
     measured = account.measured_memory[row] if living else 0
     return measured + sum(each.memory[row] for each in living)
 

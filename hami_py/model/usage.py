@@ -1,4 +1,4 @@
-"""What slices use of cards.
+"""The records of use: how much of a card a slice or a process uses.
 
 ``Use`` is the one record of it, with a card's memory and times, and all others hold it or extend
 it. The account of a slice is read into it here (``use_of``, ``slice_card``).
@@ -34,7 +34,7 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What a process, or all processes of a slice, use of one card.
+    """The use of one card by a process, or by all processes of a slice.
 
     Engine time is measured only while launches are regulated: while this slice, or another one with
     processes on the card, has a share.
@@ -64,7 +64,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessUsage(Use):
-    """What one process of the slice uses of one card.
+    """The use of one card by one process of the slice.
 
     Attributes:
         pid: in the process's own PID namespace.
@@ -122,7 +122,7 @@ class Usage:
 
 
 def use_of(process: AccountProcess, row: int, uuid: str) -> Use | None:
-    """What a process of an account uses of a row's card; None = it has never used it."""
+    """The use of a row's card by a process of an account; None if it has never used the card."""
     times = (process.used_ns[row], process.throttled_ns[row], process.debt_ns[row])
     if not any((process.memory[row], process.refusals[row], *times[:2])):
         return None
@@ -276,7 +276,7 @@ class SliceUse:
         container: the container's name.
         node: the node's name.
         id: the slice's id; empty for a container.
-        is_known: what it uses is known; if not, only the limits in ``use`` count.
+        is_known: whether the use is known; if not, only the limits in ``use`` are valid.
         share_used: the part of the card's time that it has used in the last second or two, 0 to 1;
             None = unknown.
         processes: how many it has; of a container, those that use the library. None = unknown, or
@@ -308,7 +308,7 @@ class SliceUse:
 
     @property
     def used(self) -> SliceCard | None:
-        """What it uses; None = unknown."""
+        """The limits and the use; None if the use is unknown."""
         return self.use if self.is_known else None
 
     @property

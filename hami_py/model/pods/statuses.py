@@ -1,4 +1,4 @@
-"""What the API server reports of a pod's containers, for those who follow single pods."""
+"""The states of a pod's containers, as the API server reports them."""
 
 from __future__ import annotations
 

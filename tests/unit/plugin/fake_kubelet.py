@@ -1,6 +1,6 @@
 """A kubelet as plugins see it: it opens a socket, and calls each plugin that registers there.
 
-What it does is in tests/cluster/findings.md ("Kubelet"): a kubelet that starts removes all
+tests/cluster/findings.md ("Kubelet") describes a real one. At its start, the kubelet removes all
 sockets. It asks a new plugin for its options, and then watches its devices. It knows plugins by
 their resource, so the end of an old one's stream also ends that of the new one.
 """
