@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use driver_sys::cuda::CUdevice;
 use hami_account::ComputeState::{Idle, Running, Waiting};
-use hami_limits::grants::{Grant, Kind};
 use hami_share::timing;
 use vgpu_driver::context;
 use vgpu_driver::guard::lock;
@@ -23,7 +22,7 @@ use crate::capture::{self, Capturing};
 use crate::clock::{METER, Wake, now};
 use crate::events::{self, Event, Reached};
 use crate::launch::{Queue, Stream};
-use crate::seats::Seats;
+use crate::seats::{Seats, Terms};
 use crate::state::{State, Verdict, WaitsFor};
 use crate::streams::{Due, OnStream};
 
@@ -65,7 +64,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static CardLimiter> {
 
 impl CardLimiter {
     fn new(seats: Seats) -> Self {
-        let state = State::new(&seats, now());
+        let at = now();
+        let state = State::new(seats.unpaid_debt(at), at);
         Self { seats, state: Mutex::new(state), changed: Wake::new() }
     }
 
@@ -90,17 +90,14 @@ impl CardLimiter {
             let at = now();
             let asked_at = *asked.get_or_insert(at);
             let mut state = self.state();
-            let grant = self.seats.grant(at);
-            if grant.is_some_and(|grant| grant.kind == Kind::Lease) {
+            let terms = self.seats.terms(at);
+            if terms.by_leases() {
                 state.leave_debts_to_the_coordinator();
             }
-            let verdict =
-                state.verdict(&self.seats, grant.as_ref(), (queue, function), (asked_at, at));
+            let verdict = state.verdict(&terms, (queue, function), (asked_at, at));
             let next = match verdict {
+                Verdict::Wait { what, .. } => Some(what),
                 Verdict::Unlimited | Verdict::Go { .. } => None,
-                Verdict::Grant { .. } => Some(WaitsFor::Lease),
-                Verdict::Full { .. } => Some(WaitsFor::Room),
-                Verdict::Empty { .. } => Some(WaitsFor::Credit),
             };
             state.change_waiting(&self.seats, waits_for, next, at);
             waits_for = next;
@@ -108,10 +105,8 @@ impl CardLimiter {
                 Verdict::Unlimited => return Admitted::Unlimited,
                 Verdict::Go { depth, cost, has_lease } => {
                     if !has_lease {
-                        state.report(&self.seats, grant.as_ref(), Running, at);
-                    } else if state.is_idle()
-                        && !self.reports_in_time(&mut state, grant.as_ref(), at)
-                    {
+                        state.report(&self.seats, &terms, Running, at);
+                    } else if state.is_idle() && !self.reports_in_time(&mut state, &terms, at) {
                         continue;
                     }
                     let was_idle = state.is_idle();
@@ -124,12 +119,10 @@ impl CardLimiter {
                     let starts = launched.starts || launched.starts_if.is_some_and(is_idle);
                     return Admitted::Limited { starts, records: launched.records };
                 }
-                Verdict::Grant { until } | Verdict::Full { until } | Verdict::Empty { until } => {
-                    until
-                }
+                Verdict::Wait { until, .. } => until,
             };
-            let activity = state.activity(grant.as_ref());
-            state.report(&self.seats, grant.as_ref(), activity, at);
+            let activity = state.activity(&terms);
+            state.report(&self.seats, &terms, activity, at);
             let is_open = state.on_mut(queue).is_some_and(|on| on.pace.open() > 0);
             drop(state);
             if is_open {
@@ -138,10 +131,11 @@ impl CardLimiter {
             }
             METER.wake_by(at + timing::QUIET);
             let until = until.min(meter_at).min(at + timing::RECHECK);
-            match self.seats.outermost().filter(|_| waits_for != Some(WaitsFor::Room)) {
-                Some(seat) if grant.is_some() => {
-                    let number = grant.map_or(0, |grant| grant.number);
-                    seat.wait_for_grant(number, Duration::from_nanos(until.saturating_sub(now())));
+            let seat = self.seats.outermost().filter(|_| waits_for != Some(WaitsFor::Room));
+            match (seat, terms.grant) {
+                (Some(seat), Some(grant)) => {
+                    let timeout = Duration::from_nanos(until.saturating_sub(now()));
+                    seat.wait_for_grant(grant.number, timeout);
                 }
                 _ => self.changed.wait_until(seen, until),
             }
@@ -150,18 +144,18 @@ impl CardLimiter {
 
     /// Reports that work begins. False if that is too late: the coordinator may have seen no
     /// process running, and granted the card to another one. The next round finds out.
-    fn reports_in_time(&self, state: &mut State, grant: Option<&Grant>, at: u64) -> bool {
-        if !state.report(&self.seats, grant, Running, at) {
+    fn reports_in_time(&self, state: &mut State, terms: &Terms, at: u64) -> bool {
+        if !state.report(&self.seats, terms, Running, at) {
             return true;
         }
         // Either the coordinator sees the report before it grants the card to another process, or
         // this sees the new grant.
         fence(Ordering::SeqCst);
         let at = now();
-        if self.seats.grant(at).is_none_or(|grant| self.seats.is_granted(&grant, at)) {
+        if self.seats.terms(at).is_granted {
             return true;
         }
-        state.report(&self.seats, grant, Waiting, at);
+        state.report(&self.seats, terms, Waiting, at);
         false
     }
 
@@ -307,7 +301,7 @@ impl CardLimiter {
     }
 
     fn debit(&self, state: &mut State, billed: u64, at: u64) {
-        state.debit(self.seats.rate(self.seats.grant(at).as_ref(), at), billed, at);
+        state.debit(self.seats.terms(at).rate, billed, at);
         for words in self.seats.words() {
             words.used_ns.fetch_add(billed, Ordering::Relaxed);
             state.report_debt(words, at);
@@ -322,11 +316,9 @@ impl CardLimiter {
             return u64::MAX;
         }
         self.send_heartbeat(&mut state, at);
-        let grant = self.seats.grant(at);
-        let grant = grant.as_ref();
-        state.read_unblock(grant, at);
-        let has_lease = grant
-            .is_some_and(|grant| grant.kind == Kind::Lease && self.seats.is_granted(grant, at));
+        let terms = self.seats.terms(at);
+        state.read_unblock(&terms, at);
+        let has_lease = terms.by_leases() && terms.is_granted;
         let lingers_until = state.idle_since + timing::LINGER;
         if has_lease
             && state.is_idle()
@@ -336,8 +328,8 @@ impl CardLimiter {
         {
             return lingers_until;
         }
-        let activity = state.activity(grant);
-        state.report(&self.seats, grant, activity, at);
+        let activity = state.activity(&terms);
+        state.report(&self.seats, &terms, activity, at);
         if activity == Idle { u64::MAX } else { at + timing::HEARTBEAT }
     }
 
@@ -352,8 +344,7 @@ impl CardLimiter {
             self.debit(&mut state, billed, at);
         }
         if state.is_idle() {
-            let grant = self.seats.grant(at);
-            state.report(&self.seats, grant.as_ref(), Idle, at);
+            state.report(&self.seats, &self.seats.terms(at), Idle, at);
             for words in self.seats.words() {
                 words.metered_at.store(0, Ordering::Relaxed);
             }

@@ -74,6 +74,12 @@ impl Reached {
 }
 
 impl Event {
+    /// Any number, for tests that call no driver.
+    #[cfg(test)]
+    pub(crate) fn numbered(number: usize) -> Self {
+        Self(number)
+    }
+
     fn handle(self) -> CUevent {
         self.0 as CUevent
     }

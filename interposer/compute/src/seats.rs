@@ -11,6 +11,18 @@ use vgpu_slice::Seat;
 /// This process's seats at a card, outermost first. The coordinator of the first one grants leases.
 pub(crate) struct Seats(Vec<Counted>);
 
+/// What binds this process's launches at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    /// The coordinator's grant; `None` while no coordinator runs.
+    pub(crate) grant: Option<Grant>,
+    /// Whether the grant lets this process launch; true without one.
+    pub(crate) is_granted: bool,
+    /// The rate of this process's own bucket in millionths of the card's time; `None` if the bucket
+    /// does not bind.
+    pub(crate) rate: Option<u32>,
+}
+
 /// A seat, and how many processes of its slice use the card. Counting them reads the whole account,
 /// so the number is kept for a while.
 struct Counted {
@@ -54,13 +66,15 @@ impl Seats {
         self.seats().map(|seat| seat.unpaid_debt(at)).max().unwrap_or_default()
     }
 
-    /// The coordinator's grant; `None` while no coordinator runs.
-    pub(crate) fn grant(&self, at: u64) -> Option<Grant> {
-        self.outermost()?.grant(at)
+    /// What binds this process's launches now.
+    pub(crate) fn terms(&self, at: u64) -> Terms {
+        let grant = self.outermost().and_then(|seat| seat.grant(at));
+        let is_granted = grant.as_ref().is_none_or(|grant| self.is_granted(grant, at));
+        Terms { grant, is_granted, rate: self.rate(grant.as_ref(), at) }
     }
 
     /// Whether a grant lets this process launch.
-    pub(crate) fn is_granted(&self, grant: &Grant, at: u64) -> bool {
+    fn is_granted(&self, grant: &Grant, at: u64) -> bool {
         let Some(seat) = self.outermost() else { return true };
         let is_ours = match grant.holder {
             Holder::All => true,
@@ -72,18 +86,12 @@ impl Seats {
         is_ours && (grant.kind == Kind::Alone || at < grant.until || is_late)
     }
 
-    /// Whether a share is set in any layer.
-    pub(crate) fn has_share(&self) -> bool {
-        self.seats().any(|seat| seat.share().or(seat.environment_share()).is_some())
-    }
-
-    /// The rate of this process's own bucket in millionths of the card's time; `None` if the bucket
-    /// does not bind now.
+    /// The rate of this process's own bucket. Without a grant, any share of any layer binds it.
     ///
     /// The coordinator enforces the share in the outermost slice's page by leases, and lends idle
     /// time to soft shares. The bucket enforces everything else. Without a coordinator the
     /// processes of a slice divide its share among them.
-    pub(crate) fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
+    fn rate(&self, grant: Option<&Grant>, at: u64) -> Option<u32> {
         let of_seat = |(index, counted): (usize, &Counted)| {
             let seat = &counted.seat;
             let coordinated = grant.filter(|_| index == 0);
@@ -103,11 +111,23 @@ impl Seats {
     /// of this process's work, and how many of others have the lease too. Without a lease, nobody
     /// knows those of other slices.
     pub(crate) fn possible_users(&self, at: u64) -> (u64, u64) {
-        let grant = self.grant(at);
+        let grant = self.outermost().and_then(|seat| seat.grant(at));
         let is_shared = !grant.as_ref().is_some_and(is_exclusive);
         let members = self.seats().map(|seat| seat.running(at)).max();
         let members = members.filter(|_| is_shared).unwrap_or(1);
         (u64::from(members), grant.map_or(0, |grant| grant.others.into()))
+    }
+}
+
+impl Terms {
+    /// Whether no share binds this process.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.grant.is_none() && self.rate.is_none()
+    }
+
+    /// Whether the coordinator grants leases on the card.
+    pub(crate) fn by_leases(&self) -> bool {
+        self.grant.is_some_and(|grant| grant.kind == Kind::Lease)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hami_account::ComputeState::{self, Idle, Running, Waiting};
 use hami_account::{ComputeWords, Debt, Report};
-use hami_limits::grants::{Grant, Kind, UNBLOCKS_IDLE};
+use hami_limits::grants::{Kind, UNBLOCKS_IDLE};
 use hami_share::own::{Own, OwnLease};
 use hami_share::pace::{Costs, Progress};
 use hami_share::{Wall, timing};
@@ -14,7 +14,7 @@ use crate::capture;
 use crate::clock::METER;
 use crate::events::Event;
 use crate::launch::{Queue, Stream};
-use crate::seats::Seats;
+use crate::seats::{Seats, Terms};
 use crate::streams::OnStream;
 
 /// All streams together may have this many times the work of one stream in flight. If they run at
@@ -39,18 +39,15 @@ pub(crate) enum WaitsFor {
 }
 
 /// The decision about a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No share binds this process now.
     Unlimited,
     /// It is made, and takes `cost`, if that is known; this much work may be in flight. Without the
     /// lease, it is made because work in flight may wait for it.
     Go { depth: u64, cost: Option<u64>, has_lease: bool },
-    /// It waits for another grant, or until this time.
-    Grant { until: u64 },
-    /// It waits until work in flight has ended, or until this time.
-    Full { until: u64 },
-    /// It waits for credit until this time.
-    Empty { until: u64 },
+    /// It waits for an event, or until this time.
+    Wait { what: WaitsFor, until: u64 },
 }
 
 /// The events that the library records around a launch.
@@ -91,7 +88,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(seats: &Seats, at: u64) -> Self {
+    pub(crate) fn new(unpaid_debt: Debt, at: u64) -> Self {
         Self {
             streams: Vec::new(),
             busy: 0,
@@ -100,7 +97,7 @@ impl State {
             costs: Costs::default(),
             own: OwnLease::new(at),
             wall: Wall::default(),
-            unpaid_debt: seats.unpaid_debt(at),
+            unpaid_debt,
             unbilled_since: None,
             reported: Report::default(),
             idle_since: 0,
@@ -126,21 +123,18 @@ impl State {
     /// Decides about a launch of a function on a stream, which has waited since `asked_at`.
     pub(crate) fn verdict(
         &mut self,
-        seats: &Seats,
-        grant: Option<&Grant>,
+        terms: &Terms,
         (queue, function): (Queue, usize),
         (asked_at, at): (u64, u64),
     ) -> Verdict {
-        if grant.is_none() && !seats.has_share() {
-            self.set_rate(None, at);
+        let Terms { grant, is_granted: has_lease, rate } = *terms;
+        self.set_rate(rate, at);
+        if terms.is_unlimited() {
             return Verdict::Unlimited;
         }
-        self.read_unblock(grant, at);
-        let has_lease = grant.is_none_or(|grant| seats.is_granted(grant, at));
+        self.read_unblock(terms, at);
         let depth = grant.map_or(0, |grant| grant.depth);
         let depth = if depth > 0 { depth } else { timing::DEPTH };
-        let rate = seats.rate(grant, at);
-        self.set_rate(rate, at);
         let running = self.unbilled_since.filter(|_| !self.is_idle());
         let own = rate.map_or(Own::Held(depth), |rate| self.own.ask(at, rate, running, depth));
         let held = if let Own::Held(depth) = own { Some(depth) } else { None };
@@ -166,17 +160,20 @@ impl State {
             return Verdict::Go { depth, cost, has_lease: false };
         }
         let until = self.stalls_at().max(asked_at + noticed);
-        match own {
-            _ if !has_lease => Verdict::Grant { until },
-            Own::Empty(credit_at) => Verdict::Empty { until: until.min(credit_at) },
-            Own::Held(_) => Verdict::Full { until },
-        }
+        let (what, until) = match own {
+            _ if !has_lease => (WaitsFor::Lease, until),
+            Own::Empty(credit_at) => (WaitsFor::Credit, until.min(credit_at)),
+            Own::Held(_) => (WaitsFor::Room, until),
+        };
+        Verdict::Wait { what, until }
     }
 
     /// The coordinator lets launches go on that waited when it decided, because work of the slice is
     /// stalled.
-    pub(crate) fn read_unblock(&mut self, grant: Option<&Grant>, at: u64) {
-        let Some(grant) = grant.filter(|grant| grant.unblock != self.unblocked) else { return };
+    pub(crate) fn read_unblock(&mut self, terms: &Terms, at: u64) {
+        let Some(grant) = terms.grant.filter(|grant| grant.unblock != self.unblocked) else {
+            return;
+        };
         self.unblocked = grant.unblock;
         let only_idle = grant.unblock & UNBLOCKS_IDLE != 0;
         let is_meant = self.waits() && (self.is_idle() || !only_idle);
@@ -363,13 +360,12 @@ impl State {
     }
 
     /// The state of the process, by its launches.
-    pub(crate) fn activity(&self, grant: Option<&Grant>) -> ComputeState {
-        let is_lease = grant.is_some_and(|grant| grant.kind == Kind::Lease);
+    pub(crate) fn activity(&self, terms: &Terms) -> ComputeState {
         match self.waiting {
             _ if !self.is_idle() => Running,
             [0, 0, 0] => Idle,
             // Others may have the card until there is credit.
-            [0, 0, _] if is_lease => Idle,
+            [0, 0, _] if terms.by_leases() => Idle,
             _ => Waiting,
         }
     }
@@ -379,12 +375,12 @@ impl State {
     pub(crate) fn report(
         &mut self,
         seats: &Seats,
-        grant: Option<&Grant>,
+        terms: &Terms,
         state: ComputeState,
         at: u64,
     ) -> bool {
         let report = Report {
-            grant: grant.map_or(self.reported.grant, |grant| grant.number),
+            grant: terms.grant.map_or(self.reported.grant, |grant| grant.number),
             state,
             is_stalled: self.is_stalled(at),
             is_split: self.is_split,
@@ -401,8 +397,8 @@ impl State {
         words.set_report(report);
         // While the process has the card, only its end is news, or its beginning beside others.
         let begins = before == Idle;
-        let is_news = grant.is_none_or(|grant| match grant.kind {
-            _ if !seats.is_granted(grant, at) => true,
+        let is_news = terms.grant.is_none_or(|grant| match grant.kind {
+            _ if !terms.is_granted => true,
             Kind::Lease => state == Idle || begins && grant.others > 0,
             Kind::Own | Kind::Alone => false,
         });
@@ -466,3 +462,7 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;
