@@ -19,7 +19,7 @@ use crate::{fast_path, here, meter};
 pub enum Next {
     /// It goes to the driver.
     Launch,
-    /// It goes to the driver, and then [`crate::notices::launched`] records an event behind it.
+    /// It goes to the driver, and then [`launched`] records an event behind it.
     LaunchAndRecord,
 }
 
@@ -80,14 +80,17 @@ fn record_behind(limiter: &'static CardLimiter, stream: Stream) -> Next {
     if noted == Ok(true) { Next::LaunchAndRecord } else { Next::Launch }
 }
 
-/// The driver has taken the launch: records the events behind it.
-pub(crate) fn launched() {
+/// The driver has taken a launch for which [`admit`] answered [`Next::LaunchAndRecord`]: records the
+/// events behind it.
+pub fn launched() {
     let records = RECORDS.try_with(|records| {
         records.try_borrow_mut().map(|mut records| std::mem::take(&mut *records)).ok()
     });
-    for (limiter, stream) in records.ok().flatten().into_iter().flatten() {
-        limiter.record(stream, true);
-    }
+    capture::relaxed(|| {
+        for (limiter, stream) in records.ok().flatten().into_iter().flatten() {
+            limiter.record(stream, true);
+        }
+    });
 }
 
 /// The context of a stream, and the limiter of its card. A program may launch into a stream of a

@@ -15,12 +15,6 @@ fn is_metered() -> bool {
     fast_path::needs_admission() && meter::has_started() && !process::is_forked_copy()
 }
 
-/// The driver has taken a launch for which admission answered
-/// [`admission::Next::LaunchAndRecord`].
-pub fn launched() {
-    capture::relaxed(admission::launched);
-}
-
 /// The calling thread is about to put other work than a launch into a stream: the launches before
 /// it are measured by themselves.
 pub fn stream_op(handle: usize, per_thread: bool) {

@@ -35,6 +35,20 @@ impl Returned for Outcome {
     }
 }
 
+/// Bodies that do something around one call of the driver: `$call` makes it with the program's own
+/// arguments.
+macro_rules! around {
+    ($($(#[$meta:meta])* $body:ident($($argument:ident: $kind:ty),*) -> $result:ty
+       = $driver:ident, |$call:ident| $around:expr;)*) => {$(
+        $(#[$meta])*
+        pub(crate) unsafe fn $body($($argument: $kind),*) -> $result {
+            // SAFETY: the program's own arguments.
+            let $call = || unsafe { vgpu_driver::real::$driver($($argument),*) };
+            $around
+        }
+    )*};
+}
+
 /// A hooked symbol and its wrapper.
 pub(crate) struct Hook {
     pub(crate) symbol: Symbol,
@@ -242,7 +256,7 @@ macro_rules! then_record {
                 unsafe { core::mem::transmute(driver) };
             // SAFETY: the program's own arguments.
             let result = unsafe { driver($($argument),*) };
-            vgpu_driver::guard::guard(vgpu_compute::notices::launched);
+            vgpu_driver::guard::guard(vgpu_compute::admission::launched);
             result
         }
     };

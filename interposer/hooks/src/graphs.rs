@@ -7,7 +7,7 @@ use driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, CUDA_GRAPH_INSTANTIATE_PARAMS,
     CUDA_SUCCESS, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream,
 };
-use vgpu_compute::notices;
+use vgpu_compute::admission;
 use vgpu_driver::guard::guard;
 use vgpu_driver::real::{self, Outcome, check};
 use vgpu_slice::graphs;
@@ -129,7 +129,7 @@ unsafe extern "C" fn launch<const PER_THREAD: bool, const RECORDS: bool>(
     guard(|| {
         graphs::after_launch(exec as u64, result == CUDA_SUCCESS);
         if RECORDS {
-            notices::launched();
+            admission::launched();
         }
     });
     result

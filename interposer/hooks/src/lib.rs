@@ -33,23 +33,11 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 #![allow(clippy::doc_markdown)] // most names in comments are CUDA's
 
-/// Bodies that do something around one call of the driver: `$call` makes it with the program's own
-/// arguments.
-macro_rules! around {
-    ($($(#[$meta:meta])* $body:ident($($argument:ident: $kind:ty),*) -> $result:ty
-       = $driver:ident, |$call:ident| $around:expr;)*) => {$(
-        $(#[$meta])*
-        pub(crate) unsafe fn $body($($argument: $kind),*) -> $result {
-            // SAFETY: the program's own arguments.
-            let $call = || unsafe { vgpu_driver::real::$driver($($argument),*) };
-            $around
-        }
-    )*};
-}
+#[macro_use]
+mod boundary;
 
 mod arrays;
 mod bindings;
-mod boundary;
 mod capture;
 mod context;
 mod external;
