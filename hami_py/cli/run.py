@@ -16,6 +16,7 @@ from hami_py.model import check_name, parse_options
 from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
+    Measuring,
     Notifications,
     end_like,
     joined,
@@ -128,9 +129,6 @@ def run(
                 report(note)
             supervisor = CoordinatorSupervisor(settings, slice_.directory)
             watcher = BypassWatcher(slice_.directory, slice_.library)
-            # Imported here, because it imports NVML's bindings (see hami_py.gpu).
-            from hami_py.slices.measuring import Measuring  # noqa: PLC0415
-
             measuring = Measuring(settings, slice_.directory)
 
             def check(program: int) -> float:

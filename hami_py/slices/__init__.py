@@ -30,6 +30,7 @@ from hami_py.slices.foreground import die_of, end_like, run_in_foreground
 from hami_py.slices.handle import Slice
 from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.measured_cards import as_measured
+from hami_py.slices.measuring import Measuring
 from hami_py.slices.overbooked import overbooked
 from hami_py.slices.prepare import (
     joined,
@@ -48,6 +49,7 @@ __all__ = [
     "BypassWatcher",
     "CardUser",
     "CoordinatorSupervisor",
+    "Measuring",
     "Notifications",
     "Running",
     "Slice",

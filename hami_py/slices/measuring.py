@@ -16,7 +16,6 @@ from pathlib import Path
 from hami_py._native import MemoryMeter
 from hami_py.config import GRANTS, Settings
 from hami_py.errors import DamagedFile
-from hami_py.gpu.sweep import Sweeper
 from hami_py.slices.processes import has_host_pids
 
 INTERVAL = 0.5
@@ -64,9 +63,11 @@ class Measuring:
             meter = MemoryMeter(self._directory, self._measures)
             # An earlier `hami run` of the slice may have been killed.
             meter.release_ended()
-            # Programs that use no card need no session of NVML.
-            while not (meter.has_processes() or self._stop.wait(INTERVAL)):
-                pass
+            while not meter.has_processes():
+                if self._stop.wait(INTERVAL):
+                    return
+            # Imported here: programs that use no card need no session of NVML.
+            from hami_py.gpu.sweep import Sweeper  # noqa: PLC0415
 
             def update(sweep: bytes) -> None:
                 try:

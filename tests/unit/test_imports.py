@@ -67,7 +67,7 @@ def test_running_a_program_loads_nothing_of_kubernetes_and_no_tables(
     }
     modules = loaded("-m", "hami_py", "run", "--", "true", environment=environment)
     assert others(modules) - {"typing_extensions", "_cffi_backend"} == {
-        *("click", "msgspec", "pynvml"),
+        *("click", "pynvml"),
         *("ctypes", "hashlib", "logging"),
     }
     for name in ("cli.doctor.checks", "cli.live", "gpu.lookups", "kube", "scheduler", "webhook"):
