@@ -5,7 +5,6 @@ the exported one by the header's table of versions. Which addresses differ on a 
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -28,7 +27,7 @@ class Found:
     file: str
 
 
-def forms() -> Iterator[str]:
+def forms():
     """NAME VERSION FLAGS SYMBOL of every form of every function, from NVIDIA's header."""
     text = (ROOT / "interposer" / "sys" / "src" / "versions.rs").read_text()
     for row in re.finditer(r'\("(\w+)", (\d+), (true|false), "(\w+)"\)', text):
@@ -36,7 +35,7 @@ def forms() -> Iterator[str]:
         yield f"{name} {version} {PER_THREAD if per_thread == 'true' else 0} {symbol}"
 
 
-def hooked() -> set[str]:
+def hooked():
     """The symbols of the hook table that the library exports."""
     text = (ROOT / "interposer" / "table" / "src" / "lib.rs").read_text()
     cuda, _nvml = text.split("library Nvml")
@@ -46,7 +45,7 @@ def hooked() -> set[str]:
 
 @pytest.fixture
 def found(programs):
-    def look(env) -> dict[str, Found]:
+    def look(env):
         done = run([programs("addresses")], env, input="\n".join(forms()))
         assert done.code == 0, done.err
         rows = {}

@@ -24,7 +24,7 @@ WORKLOADS = {
 def load(card):
     """`load("sync", ...)`: the program's lines, as JSON objects."""
 
-    def started(work: str, *options: str) -> list[dict]:
+    def started(work, *options):
         command = [card.programs("load"), "--work", work, "--seconds", str(SECONDS), *options]
         done = run(command, card.env)
         assert done.code == 0, done.err

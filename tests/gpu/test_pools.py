@@ -11,7 +11,6 @@ from support.console import (
     RESERVED_NOW,
     SUCCESS,
     USED_NOW,
-    Console,
 )
 from support.slices import GIB, MIB
 
@@ -35,7 +34,7 @@ each_lookup = pytest.mark.parametrize("lookup", ["dlsym", "proc_address"])
 def allocate(pool):
     """`allocate(console)` opens the pool and returns the command that allocates from it."""
 
-    def command(console: Console) -> str:
+    def command(console):
         opening, allocation = POOLS[pool]
         console.do(opening)
         return allocation
@@ -43,7 +42,7 @@ def allocate(pool):
     return command
 
 
-def reserved(console: Console) -> int:
+def reserved(console):
     """Bytes of the card that the pool holds, as the driver reports them."""
     return console.attribute("p", RESERVED_NOW)
 

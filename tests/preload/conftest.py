@@ -1,31 +1,23 @@
 """A program that executes the commands of a test, with account and ledger of its use."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
 from support.console import Console
 from support.launcher import BEGIN, Launcher, launched, make_slice
-from support.programs import Programs
 from support.running import run
-from support.stub import StubServer
 
 
 @pytest.fixture
-def start(
-    program: Programs,
-    slice_dir: Callable[[Mapping[str, int | None]], Path],
-    preload: Callable[[StubServer, Path | str], dict[str, str]],
-) -> Iterator[Callable[..., Console]]:
+def start(program, slice_dir, preload):
     """`start(gpu, limit)` starts a console in a new slice, with device 0 in use.
 
     A limit in bytes is every card's; a path is a slice that exists, None is no slice at all.
     """
     with contextlib.ExitStack() as scripts:
 
-        def script(gpu: StubServer, limit: int | Path | None, device: int | None = 0) -> Console:
+        def script(gpu, limit, device=0):
             if isinstance(limit, int):
                 limit = slice_dir(dict.fromkeys(gpu.uuids(), limit))
             env = gpu.env if limit is None else preload(gpu, limit)
@@ -38,11 +30,7 @@ def start(
 
 
 @pytest.fixture
-def launcher(
-    program: Programs,
-    preload: Callable[[StubServer, Path | str], dict[str, str]],
-    tmp_path: Path,
-) -> Iterator[Callable[..., Launcher]]:
+def launcher(program, preload, tmp_path):
     """`launcher(gpu, share)` starts a console in a new slice, with device 0 in use.
 
     `slice` is one that exists, `begin=False` leaves the beginning to the test.
@@ -50,14 +38,7 @@ def launcher(
     with contextlib.ExitStack() as launchers:
         count = 0
 
-        def start(
-            gpu: StubServer,
-            share: int | None = 30,
-            *,
-            env: Mapping[str, str] | None = None,
-            slice: Path | None = None,
-            begin: bool = True,
-        ) -> Launcher:
+        def start(gpu, share=30, *, env=None, slice=None, begin=True):
             nonlocal count
             count += 1
             slice = slice or make_slice(tmp_path / f"shared{count}", gpu, share)
@@ -73,18 +54,13 @@ def launcher(
 
 
 @pytest.fixture
-def unchanged(
-    program: Programs,
-    stub_server: Callable[..., StubServer],
-    preload: Callable[[StubServer, Path | str], dict[str, str]],
-    tmp_path: Path,
-) -> Callable[..., list[str]]:
+def unchanged(program, stub_server, preload, tmp_path):
     """`unchanged(lines)`: a console that does this answers the same under a share as without us.
 
     Every kernel reaches the card as often, too. Gives the answers.
     """
 
-    def check(lines: list[str], *, share: int = 30, cards: str = "a100") -> list[str]:
+    def check(lines, *, share=30, cards="a100"):
         text = "".join(f"{line}\n" for line in [*BEGIN, *lines])
         bare_gpu, shared_gpu = stub_server(cards), stub_server(cards)
         shared_env = preload(shared_gpu, make_slice(tmp_path / "unchanged", shared_gpu, share))

@@ -6,8 +6,6 @@ slice: total = min(limit, card), and used is the slice's own use, which the ledg
 
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -71,7 +69,7 @@ print(json.dumps({
 """
 
 
-def answers(env: Mapping[str, str]) -> dict[str, Any]:
+def answers(env):
     """What another process of the slice is told."""
     done = run([sys.executable, "-c", ASK], env)
     assert done.code == 0, done.err

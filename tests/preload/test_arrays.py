@@ -23,12 +23,12 @@ SHAPES = {
 }
 
 
-def free(command: str) -> str:
+def free(command):
     """The command that frees what `command` creates."""
     return "mipmap_free a" if command.startswith("mipmap") else "array_free a"
 
 
-def units(bytes: int) -> int:
+def units(bytes):
     """In whole units of the account."""
     return -(-bytes // 512) * 512
 

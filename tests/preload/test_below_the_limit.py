@@ -10,7 +10,6 @@ account equals the ledger after every call.
 
 import contextlib
 import re
-from collections.abc import Iterable
 
 import pytest
 
@@ -150,18 +149,18 @@ PARTS = {
 }
 
 
-def commands(part: str) -> Iterable[str]:
+def commands(part):
     """The commands of a part, in order."""
     return (command.strip() for line in part.strip().splitlines() for command in line.split(";"))
 
 
-def numbered(outputs: str) -> str:
+def numbered(outputs):
     """The addresses in an answer by their order there."""
     order: dict[str, int] = {}
     return re.sub(r"\bp\d+\b", lambda a: f"p{order.setdefault(a[0], len(order))}", outputs)
 
 
-def trace(one: Console, other: Console, parts: Iterable[str]) -> list[str]:
+def trace(one, other, parts):
     """What the programs answer. `… as NAME` keeps an out value for the later commands."""
     kept = {"pid": str(one.pid)}
     lines = []

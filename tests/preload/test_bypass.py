@@ -11,17 +11,13 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hami_py.slices.processes import user_name
-from support.artifacts import Artifacts
 from support.commands import HamiCommand
-from support.programs import Programs
-from support.running import DEADLINE, Run, Started
-from support.stub import StubServer
+from support.running import DEADLINE, Started
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it mounts file systems")
 
@@ -40,7 +36,7 @@ WORDS = {
 }
 
 
-def wait_for_checks() -> None:
+def wait_for_checks():
     """Wait while ``hami run`` examines the processes at least twice more; it does each second.
 
     Nothing shows that it has found nothing.
@@ -51,7 +47,7 @@ def wait_for_checks() -> None:
 class HamiRun:
     """``hami run`` with a kept library that a test can hide, and its standard error."""
 
-    def __init__(self, hami: HamiCommand, gpu: StubServer, folder: Path) -> None:
+    def __init__(self, hami, gpu, folder):
         self.hami, self.gpu, self.folder = hami, gpu, folder
         self.env = hami.env(gpu)
         digest = hashlib.sha256(Path(self.env["HAMI_LIBRARY"]).read_bytes()).hexdigest()[:16]
@@ -60,14 +56,14 @@ class HamiRun:
         self._programs = contextlib.ExitStack()
         self._count = 0
 
-    def __call__(self, *command: object, options: tuple[str, ...] = ()) -> "Running":
+    def __call__(self, *command, options=()):
         self._count += 1
         errors = self.folder / f"errors{self._count}"
         line = ["sh", "-c", f'exec "$@" 2>{errors}', "sh", sys.executable, "-m", "hami_py", "run"]
         words = [*line, "--gpumem", "1GiB", *options, "--", *map(str, command)]
         return Running(self._programs.enter_context(Started(words, self.env)), errors)
 
-    def hidden(self, how: str, *command: object) -> list[str]:
+    def hidden(self, how, *command):
         """A command that runs in a mount namespace in which the library is hidden."""
         (self.folder / "empty").touch()
         (self.folder / "text").write_text("no library")
@@ -76,16 +72,16 @@ class HamiRun:
         line = HIDDEN[how].format_map(names) + '; exec "$@"'
         return ["unshare", "--mount", "sh", "-ec", line, "sh", *map(str, command)]
 
-    def ps(self, *options: str) -> str:
+    def ps(self, *options):
         done = run_hami(self, "ps", *options)
         assert (done.code, done.err) == (0, "")
         return done.out
 
-    def end(self) -> None:
+    def end(self):
         self._programs.close()
 
 
-def run_hami(hami_run: HamiRun, *arguments: str) -> Run:
+def run_hami(hami_run, *arguments):
     with Started([sys.executable, "-m", "hami_py", *arguments], hami_run.env) as started:
         return started.finish()
 
@@ -93,16 +89,16 @@ def run_hami(hami_run: HamiRun, *arguments: str) -> Run:
 class Running:
     """A running ``hami run``."""
 
-    def __init__(self, started: Started, errors: Path) -> None:
+    def __init__(self, started, errors):
         self.started = started
         self._errors = errors
 
-    def ours(self) -> list[str]:
+    def ours(self):
         """The lines of hami on standard error; the loader prints its own."""
         lines = self._errors.read_text().splitlines() if self._errors.exists() else []
         return [line for line in lines if line.startswith("hami: ")]
 
-    def wait_for_line(self) -> str:
+    def wait_for_line(self):
         """Wait until hami has reported something."""
         until = time.monotonic() + DEADLINE
         while not self.ours():
@@ -110,13 +106,13 @@ class Running:
             time.sleep(0.02)
         return self.ours()[0]
 
-    def end(self) -> int:
+    def end(self):
         """End the program's input and wait for its end; gives the exit code."""
         return self.started.finish().code
 
 
 @pytest.fixture
-def hami_run(artifacts: Artifacts, gpu: StubServer, tmp_path: Path) -> Iterator[HamiRun]:
+def hami_run(artifacts, gpu, tmp_path):
     hami = HamiCommand(artifacts, tmp_path / "runtime")
     runner = HamiRun(hami, gpu, tmp_path)
     try:
@@ -126,15 +122,13 @@ def hami_run(artifacts: Artifacts, gpu: StubServer, tmp_path: Path) -> Iterator[
     assert hami.slices() == [], "slices were left behind"
 
 
-def held(gpu: StubServer) -> int:
+def held(gpu):
     return int(gpu.ledger()["cards"][0]["held"]["now"])
 
 
 @needs_root
 @pytest.mark.parametrize("how", HIDDEN)
-def test_a_hidden_library_is_reported_once_with_cause_and_fix(
-    hami_run: HamiRun, program: Programs, how: str
-) -> None:
+def test_a_hidden_library_is_reported_once_with_cause_and_fix(hami_run, program, how):
     running = hami_run(*hami_run.hidden(how, program("hold"), "2000"))
     running.started.wait_for("holding")
     line = running.wait_for_line()
@@ -151,9 +145,7 @@ def test_a_hidden_library_is_reported_once_with_cause_and_fix(
 
 @needs_root
 @pytest.mark.parametrize("how", HIDDEN)
-def test_strict_ends_a_program_whose_library_is_hidden(
-    hami_run: HamiRun, program: Programs, how: str
-) -> None:
+def test_strict_ends_a_program_whose_library_is_hidden(hami_run, program, how):
     running = hami_run(*hami_run.hidden(how, program("hold"), "2000"), options=("--strict",))
     line = running.wait_for_line()
     # Its input is still open, so the program has not ended by itself.
@@ -166,9 +158,7 @@ def test_strict_ends_a_program_whose_library_is_hidden(
 
 @needs_root
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_a_program_in_nested_namespaces_is_found(
-    hami_run: HamiRun, program: Programs, options: tuple[str, ...]
-) -> None:
+def test_a_program_in_nested_namespaces_is_found(hami_run, program, options):
     """By its number here, not by the one that it has there."""
     inner = hami_run.hidden("masked", program("hold"), "100")
     outer = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -185,7 +175,7 @@ def test_a_program_in_nested_namespaces_is_found(
 
 
 @needs_root
-def test_strict_ran_a_program_that_gets_other_rights(hami_run: HamiRun, program: Programs) -> None:
+def test_strict_ran_a_program_that_gets_other_rights(hami_run, program):
     """As `sudo` does: the loader ignores the library, and only root could examine the process."""
     other = hami_run.folder / "other"
     shutil.copy(program("hold"), other)
@@ -198,9 +188,7 @@ def test_strict_ran_a_program_that_gets_other_rights(hami_run: HamiRun, program:
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_a_program_without_ld_preload_is_found_after_exec(
-    hami_run: HamiRun, program: Programs, options: tuple[str, ...]
-) -> None:
+def test_a_program_without_ld_preload_is_found_after_exec(hami_run, program, options):
     """The same process was limited before."""
     line = f"sleep 0.4; exec env -u LD_PRELOAD {program('hold')} 100"
     running = hami_run("sh", "-c", line, options=options)
@@ -215,9 +203,7 @@ def test_a_program_without_ld_preload_is_found_after_exec(
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
 @pytest.mark.parametrize("kind", ["worker", "daemon"])
-def test_a_worker_and_a_daemon_are_found(
-    hami_run: HamiRun, program: Programs, options: tuple[str, ...], kind: str
-) -> None:
+def test_a_worker_and_a_daemon_are_found(hami_run, program, options, kind):
     """The program itself is limited. A worker is a descendant, a daemon has the slice's name."""
     hold = f"{program('hold')} 100 <&3"
     keep = "LD_LIBRARY_PATH=$LD_LIBRARY_PATH STUB_GPU_SOCKET=$STUB_GPU_SOCKET"
@@ -239,9 +225,7 @@ def test_a_worker_and_a_daemon_are_found(
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_a_limited_program_is_not_reported(
-    hami_run: HamiRun, program: Programs, options: tuple[str, ...]
-) -> None:
+def test_a_limited_program_is_not_reported(hami_run, program, options):
     running = hami_run(program("hold"), "100", options=options)
     running.started.wait_for("holding")
     wait_for_checks()
@@ -250,9 +234,7 @@ def test_a_limited_program_is_not_reported(
 
 
 @pytest.mark.parametrize("options", [(), ("--strict",)])
-def test_a_static_program_that_uses_no_driver_is_left_alone(
-    hami_run: HamiRun, program: Programs, options: tuple[str, ...]
-) -> None:
+def test_a_static_program_that_uses_no_driver_is_left_alone(hami_run, program, options):
     running = hami_run(program("waits", "-static"), options=options)
     running.started.wait_for("waiting")
     wait_for_checks()
@@ -283,7 +265,7 @@ sys.stdin.read()
 """
 
 
-def test_a_tool_that_reads_the_drivers_file_is_left_alone(hami_run: HamiRun) -> None:
+def test_a_tool_that_reads_the_drivers_file_is_left_alone(hami_run):
     """A debugger maps the file, and nothing of it can be executed."""
     driver = Path(hami_run.gpu.env["LD_LIBRARY_PATH"]) / "libcuda.so.1"
     read = [sys.executable, "-c", READS_THE_DRIVER, driver]
@@ -293,7 +275,7 @@ def test_a_tool_that_reads_the_drivers_file_is_left_alone(hami_run: HamiRun) -> 
     assert (running.end(), running.ours()) == (0, [])
 
 
-def test_a_library_that_is_renamed_during_the_run_still_counts(hami_run: HamiRun) -> None:
+def test_a_library_that_is_renamed_during_the_run_still_counts(hami_run):
     """An update keeps the old file under another name, and the program forks."""
     running = hami_run(sys.executable, "-c", FORKS_ON_INPUT, options=("--strict",))
     running.started.wait_for("initialised")
@@ -307,9 +289,7 @@ def test_a_library_that_is_renamed_during_the_run_still_counts(hami_run: HamiRun
 
 
 @needs_root
-def test_a_dynamic_program_that_uses_no_driver_is_left_alone(
-    hami_run: HamiRun, program: Programs
-) -> None:
+def test_a_dynamic_program_that_uses_no_driver_is_left_alone(hami_run, program):
     running = hami_run(*hami_run.hidden("masked", program("waits")), options=("--strict",))
     running.started.wait_for("waiting")
     wait_for_checks()
@@ -317,18 +297,14 @@ def test_a_dynamic_program_that_uses_no_driver_is_left_alone(
     assert running.ours() == []
 
 
-def test_processes_that_end_while_they_are_examined_disturb_nothing(
-    hami_run: HamiRun, program: Programs
-) -> None:
+def test_processes_that_end_while_they_are_examined_disturb_nothing(hami_run, program):
     text = f"for i in $(seq 400); do /bin/true & {program('empty')}; done; wait"
     running = hami_run("sh", "-c", text, options=("--strict",))
     assert running.end() == 0
     assert running.ours() == []
 
 
-def test_a_program_of_another_run_in_the_slice_is_left_to_that_run(
-    hami_run: HamiRun, program: Programs
-) -> None:
+def test_a_program_of_another_run_in_the_slice_is_left_to_that_run(hami_run, program):
     first = hami_run(program("waits"), options=("--name", "both", "--strict"))
     first.started.wait_for("waiting")
     join = [sys.executable, "-m", "hami_py", "run", "--join", "both", "--"]
@@ -343,7 +319,7 @@ def test_a_program_of_another_run_in_the_slice_is_left_to_that_run(
     assert first.ours() == []
 
 
-def test_ps_and_the_doctor_show_it(hami_run: HamiRun, program: Programs) -> None:
+def test_ps_and_the_doctor_show_it(hami_run, program):
     words = ("sh", "-c", f"env -u LD_PRELOAD {program('hold')} 100; true")
     running = hami_run(*words, options=("--name", "loose"))
     running.started.wait_for("holding")
@@ -367,8 +343,8 @@ def test_ps_and_the_doctor_show_it(hami_run: HamiRun, program: Programs) -> None
 @needs_root
 @pytest.mark.parametrize("how", ["noexec", "empty", "no library"])
 def test_a_library_that_no_loader_takes_is_refused_before_the_program_starts(
-    hami_run: HamiRun, program: Programs, how: str
-) -> None:
+    hami_run, program, how
+):
     package = hami_run.folder / "lib" / "libvgpu.so"
     package.parent.mkdir()
     hami_run.library = Path(shutil.copy(hami_run.env["HAMI_LIBRARY"], package))
@@ -383,18 +359,18 @@ def test_a_library_that_no_loader_takes_is_refused_before_the_program_starts(
         assert f"preload library {hami_run.library}: {WORDS[how]}" in told
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(holds):
     until = time.monotonic() + DEADLINE
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-def wait_for_end(running: Running) -> int:
+def wait_for_end(running):
     """The exit code of a `hami run` that ends although its input is open."""
     code: list[int] = []
 
-    def has_ended() -> bool:
+    def has_ended():
         waited = os.waitid(os.P_PID, running.started.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if waited is not None:
             code.append(waited.si_status)
@@ -404,7 +380,7 @@ def wait_for_end(running: Running) -> int:
     return code[0]
 
 
-def processes_with(library: Path) -> list[str]:
+def processes_with(library):
     """Processes that were started to have this library."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -414,7 +390,7 @@ def processes_with(library: Path) -> list[str]:
     return found
 
 
-def holding(hold: Path) -> bool:
+def holding(hold):
     """Whether the program runs anywhere."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -20,22 +20,22 @@ STATES = ["loaded", "initialised", "context"]
 NULL, ONE, BUFFER = "0", "1", "b"
 
 
-def is_number(kind: str) -> bool:
+def is_number(kind):
     """Whether a parameter is counted, and no handle, pointer or enumerator."""
     return re.fullmatch(r"[iu](8|16|32|64|size)", kind) is not None
 
 
-def all_null(types: list[str]) -> str:
+def all_null(types):
     """Zero for every argument."""
     return NULL * len(types)
 
 
-def plausible(types: list[str]) -> str:
+def plausible(types):
     """Valid outputs, no handle, and a count of one."""
     return "".join(BUFFER if "*" in t else ONE if is_number(t) else NULL for t in types)
 
 
-def unknown_handles(types: list[str]) -> str:
+def unknown_handles(types):
     """Valid outputs, a count of one, and handles that were never returned."""
     return "".join(ONE if is_number(t) else BUFFER for t in types)
 

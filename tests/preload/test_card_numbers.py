@@ -6,19 +6,13 @@ nothing else there (vllm 13815, gpustack 4844, DeepSpeed 5278).
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.artifacts import Artifacts
 from support.commands import HamiCommand
-from support.programs import Programs
 from support.running import Started, run
-from support.stub import StubServer
-
-Stub = Callable[..., StubServer]
 
 HAMI = [sys.executable, "-m", "hami_py"]
 
@@ -61,24 +55,22 @@ else:
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> list[str]:
+def launcher(tmp_path):
     path = tmp_path / "launcher.py"
     path.write_text(LAUNCHER)
     return [sys.executable, str(path)]
 
 
 @pytest.fixture
-def choosing(
-    preload: Callable[..., dict[str, str]], slice_dir: Callable[..., Path]
-) -> Callable[..., dict[str, str]]:
+def choosing(preload, slice_dir):
     """`choosing(gpu, 2, 0)` is the environment of a program in a slice of these cards."""
 
-    def env(gpu: StubServer, *numbers: int) -> dict[str, str]:
+    def env(gpu, *numbers):
         uuids = gpu.uuids()
         slice = slice_dir(dict.fromkeys(uuids, 2**30))
         (slice / "chosen-cards").write_text("".join(f"{uuids[number]}\n" for number in numbers))
@@ -87,13 +79,13 @@ def choosing(
     return env
 
 
-def hexes(gpu: StubServer) -> list[str]:
+def hexes(gpu):
     return [uuid[4:].replace("-", "") for uuid in gpu.uuids()]
 
 
 def test_a_launcher_that_counts_by_nvml_and_sets_numbers_gets_the_cards_that_it_means(
-    stub_server: Stub, hami: HamiCommand, launcher: list[str]
-) -> None:
+    stub_server, hami, launcher
+):
     gpu = stub_server("t4,a100,h100,a100")
     cards = hexes(gpu)
     values = ["-", "0", "1", "1,0", "2", gpu.uuids()[1]]
@@ -114,9 +106,7 @@ def test_a_launcher_that_counts_by_nvml_and_sets_numbers_gets_the_cards_that_it_
     assert all(shown["variable"] == (None if v == "-" else v) for v, shown in found.items())
 
 
-def test_an_order_of_all_cards_is_one_for_cuda_and_nvml(
-    stub_server: Stub, hami: HamiCommand, launcher: list[str]
-) -> None:
+def test_an_order_of_all_cards_is_one_for_cuda_and_nvml(stub_server, hami, launcher):
     gpu = stub_server("t4,a100")
     cards = hexes(gpu)
     done = hami(gpu, "run", "--device", 1, "--device", 0, "--", *launcher, "-", "0")
@@ -127,8 +117,8 @@ def test_an_order_of_all_cards_is_one_for_cuda_and_nvml(
 
 @pytest.mark.parametrize("inner", [[], ["--device", "0", "--device", "1"], ["--device", "1"]])
 def test_numbers_in_a_nested_slice_count_the_cards_of_the_slice_around_it(
-    stub_server: Stub, hami: HamiCommand, launcher: list[str], inner: list[str]
-) -> None:
+    stub_server, hami, launcher, inner
+):
     gpu = stub_server("t4,a100,a100")
     cards = hexes(gpu)
     nested = [*HAMI, "run", *inner, "--", *launcher, "-", "0"]
@@ -139,9 +129,7 @@ def test_numbers_in_a_nested_slice_count_the_cards_of_the_slice_around_it(
     assert found["0"]["cards"] == expected[:1]
 
 
-def test_numbers_around_a_nested_run_count_the_cards_of_its_slice(
-    stub_server: Stub, hami: HamiCommand, launcher: list[str]
-) -> None:
+def test_numbers_around_a_nested_run_count_the_cards_of_its_slice(stub_server, hami, launcher):
     gpu = stub_server("t4,a100,h100")
     nested = ["env", "CUDA_VISIBLE_DEVICES=1", *HAMI, "run", "--device", "1", "--", *launcher, "-"]
     done = hami(gpu, "run", "--device", 2, "--device", 0, "--", *nested)
@@ -149,15 +137,15 @@ def test_numbers_around_a_nested_run_count_the_cards_of_its_slice(
 
 
 def test_a_slice_without_a_choice_leaves_the_order_and_the_variable_alone(
-    stub_server: Stub, hami: HamiCommand, launcher: list[str]
-) -> None:
+    stub_server, hami, launcher
+):
     gpu = stub_server("t4,a100")
     bare = json.loads(run([*launcher, "-", "1"], gpu.env).out)
     done = hami(gpu, "run", "--", *launcher, "-", "1")
     assert json.loads(done.out) == bare
 
 
-def environments(lines: list[str], ours: set[str]) -> dict[str, list[str]]:
+def environments(lines, ours):
     """The environments that the program printed, without what the shell and the slice have set."""
     found: dict[str, list[str]] = {"": []}
     for line in lines:
@@ -172,11 +160,8 @@ def environments(lines: list[str], ours: set[str]) -> dict[str, list[str]]:
     "change", ["none", "add", "overwrite", "remove", "hide", "choose", "add hide choose"]
 )
 def test_variables_that_a_thread_changes_during_cuinit_stay_changed(
-    stub_server: Stub,
-    program: Programs,
-    choosing: Callable[..., dict[str, str]],
-    change: str,
-) -> None:
+    stub_server, program, choosing, change
+):
     """Frameworks start threads before they start CUDA, and threads start programs."""
     gpu = stub_server("t4,a100,h100")
     chosen = choosing(gpu, 2, 0)
@@ -207,8 +192,8 @@ def test_variables_that_a_thread_changes_during_cuinit_stay_changed(
     "flags", ["-Wl,-z,lazy", "-Wl,-z,now,-z,relro", "-Wl,-z,lazy,-z,norelro", "-fno-plt"]
 )
 def test_a_driver_finds_the_chosen_cards_however_it_is_linked(
-    stub_server: Stub, program: Programs, choosing: Callable[..., dict[str, str]], flags: str
-) -> None:
+    stub_server, program, choosing, flags
+):
     gpu = stub_server("t4,a100")
     driver = program("asking_driver", flags)
     init = f"""
@@ -226,14 +211,8 @@ for value in ("0", "1"):
 
 @pytest.mark.parametrize("imports", [False, True])
 def test_a_driver_that_cannot_be_told_the_cards_is_refused(
-    stub_server: Stub,
-    program: Programs,
-    choosing: Callable[..., dict[str, str]],
-    artifacts: Artifacts,
-    launcher: list[str],
-    *,
-    imports: bool,
-) -> None:
+    stub_server, program, choosing, artifacts, launcher, *, imports
+):
     """Without an import of getenv, the library changes the list of variables while cuInit runs."""
     gpu = stub_server("t4,a100,h100")
     flags = [f'-DINNER="{artifacts.libcuda}"', *(["-DIMPORTS"] if imports else [])]

@@ -212,7 +212,7 @@ def test_a_child_that_keeps_the_driver_s_files_keeps_the_memory(gpu, program, co
 PROCESSES, NAMESPACES, ACTIONS = 8, 4, 500
 
 
-def without_driver_memory(folder: Path) -> Path:
+def without_driver_memory(folder):
     """The profile of a card on which contexts take no memory."""
     profile = (ROOT / "tests/stub/profiles/a100.toml").read_text()
     changed = folder / "a100-no-contexts.toml"

@@ -3,21 +3,15 @@
 The program gets no memory, and a line names the call. Without the library it runs in this sandbox.
 """
 
-from collections.abc import Callable
-
 import pytest
 
-from support.programs import Programs
-from support.running import Run, run
+from support.running import run
 from support.seccomp import call_numbers
 from support.slices import GIB
-from support.stub import StubServer
 
 
 @pytest.mark.parametrize("call", ["fstat", "madvise", "fcntl", "openat", "pread64"])
-def test_a_line_names_the_call_that_is_denied(
-    gpu: StubServer, program: Programs, run_limited: Callable[..., Run], call: str
-) -> None:
+def test_a_line_names_the_call_that_is_denied(gpu, program, run_limited, call):
     # MADV_DONTFORK: the stub needs other advice.
     denied = f"{call_numbers()[call]}{'@10' if call == 'madvise' else ''}"
     bare = run([program("denied_call"), denied], gpu.env)

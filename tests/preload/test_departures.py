@@ -10,19 +10,15 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from support.artifacts import ROOT
-from support.console import Console
 from support.launcher import make_slice, until
-from support.programs import Programs
 from support.requirements import skip_or_fail
 from support.running import Started
-from support.stub import StubServer
 
 CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
@@ -36,41 +32,41 @@ MIB = 1 << 20
 class Node:
     """A runtime directory with a slice, a coordinator and, if wanted, a sweeper."""
 
-    def __init__(self, folder: Path, gpu: StubServer, programs: ExitStack) -> None:
+    def __init__(self, folder, gpu, programs):
         self.runtime, self.gpu, self._programs = folder, gpu, programs
         self.slice = make_slice(folder / "slices" / "one", gpu, None)
         self._start("-m", "hami_py.coordinator", str(folder))
 
-    def sweep(self) -> Started:
+    def sweep(self):
         script = Path(__file__).parents[1] / "support" / "sweeper.py"
         return self._start(str(script), str(self.runtime)).wait_for("ready")
 
-    def _start(self, *arguments: str) -> Started:
+    def _start(self, *arguments):
         env = {**self.gpu.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
         return self._programs.enter_context(Started([sys.executable, *arguments], env))
 
-    def run(self, program: Path, env: Mapping[str, str]) -> Started:
+    def run(self, program, env):
         """The program holds 100 MiB, in a container."""
         command = [*CONTAINER, program, "100"]
         return self._programs.enter_context(Started(command, env)).wait_for("holding")
 
-    def word(self, at: int) -> int:
+    def word(self, at):
         page = (self.slice / "grants").read_bytes()
         return int(struct.unpack_from("<Q", page, at)[0])
 
-    def swept_at(self) -> int:
+    def swept_at(self):
         return self.word(48)
 
-    def joined_at(self) -> int:
+    def joined_at(self):
         """When the process in the first slot of the account joined."""
         record = (self.slice / "account").read_bytes()[36864:][:256]
         assert struct.unpack_from("<I", record)[0] == 1, "the first slot is free"
         return int(struct.unpack_from("<Q", record, 40)[0])
 
-    def is_freed(self) -> bool:
+    def is_freed(self):
         return self.word(1088) == self.joined_at()
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self):
         found: list[dict[str, object]] = json.loads((self.runtime / "sweep").read_bytes())[
             "processes"
         ]
@@ -78,7 +74,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, stub_server: Callable[..., StubServer]) -> Iterator[Node]:
+def node(tmp_path, stub_server):
     if os.geteuid():
         skip_or_fail("only root may create a PID namespace")
     gpu = stub_server("a100", free_delay_ms=DELAY)
@@ -87,16 +83,14 @@ def node(tmp_path: Path, stub_server: Callable[..., StubServer]) -> Iterator[Nod
 
 
 @pytest.fixture
-def holder(
-    node: Node, program: Programs, preload: Callable[[StubServer, Path | str], dict[str, str]]
-) -> Started:
+def holder(node, program, preload):
     return node.run(program("depart"), preload(node.gpu, node.slice))
 
 
-def freed_when_the_driver_has(node: Node) -> None:
+def freed_when_the_driver_has(node):
     """The page says it after the ledger, and soon."""
 
-    def freed() -> bool:
+    def freed():
         # The page first: the driver may free the memory between the two.
         said, held = node.is_freed(), node.gpu.held()
         assert not (said and held), f"the driver still holds {held} bytes"
@@ -106,7 +100,7 @@ def freed_when_the_driver_has(node: Node) -> None:
     until(freed, "the page never says that the memory is free")
 
 
-def test_memory_is_free_when_the_driver_has_freed_it(node: Node, holder: Started) -> None:
+def test_memory_is_free_when_the_driver_has_freed_it(node, holder):
     """It lasts as long as the stub's driver needs, longer than the grace period."""
     node.sweep()
     until(lambda: node.swept_at() != 0, "no sweep arrives")
@@ -117,7 +111,7 @@ def test_memory_is_free_when_the_driver_has_freed_it(node: Node, holder: Started
     freed_when_the_driver_has(node)
 
 
-def test_a_zombie_has_departed(node: Node, holder: Started) -> None:
+def test_a_zombie_has_departed(node, holder):
     """Its driver memory is freed as any other's, though its number is in use."""
     node.sweep()
     until(lambda: node.swept_at() != 0, "no sweep arrives")
@@ -126,9 +120,7 @@ def test_a_zombie_has_departed(node: Node, holder: Started) -> None:
     freed_when_the_driver_has(node)
 
 
-def test_a_child_that_keeps_the_drivers_files_open_keeps_the_memory(
-    node: Node, holder: Started
-) -> None:
+def test_a_child_that_keeps_the_drivers_files_open_keeps_the_memory(node, holder):
     """As with the real driver. The wait is longer than all periods together."""
     node.sweep()
     until(lambda: node.swept_at() != 0, "no sweep arrives")
@@ -143,9 +135,7 @@ def test_a_child_that_keeps_the_drivers_files_open_keeps_the_memory(
 
 @pytest.mark.tier("torture")  # It measures the grace period.
 @pytest.mark.parametrize("how", ["exec", "again"])
-def test_memory_of_a_program_that_another_one_replaced(
-    node: Node, holder: Started, how: str
-) -> None:
+def test_memory_of_a_program_that_another_one_replaced(node, holder, how):
     """The process is listed and runs: first because of the old program, and then of the new one."""
     node.sweep()
     until(lambda: node.swept_at() != 0, "no sweep arrives")
@@ -156,9 +146,7 @@ def test_memory_of_a_program_that_another_one_replaced(
     assert time.monotonic() - began >= 0.75, "the driver may still hold the old program's memory"
 
 
-def test_a_consumer_that_outlives_its_producer_does_not_stop_the_coordinator(
-    node: Node, start: Callable[..., Console]
-) -> None:
+def test_a_consumer_that_outlives_its_producer_does_not_stop_the_coordinator(node, start):
     """The account then has memory that no exporter owns."""
     node.sweep()
     producer = start(node.gpu, node.slice)
@@ -167,18 +155,18 @@ def test_a_consumer_that_outlives_its_producer_does_not_stop_the_coordinator(
     consumer.do(f"ipc_open b {producer.outputs.split()[-1]}")
     producer.kill()
 
-    def is_reaped() -> bool:
+    def is_reaped():
         consumer.do("info")
         return (node.slice / "account").read_bytes()[36864] == 0
 
     until(is_reaped, "the producer's slot is not free")
     for _ in range(3):
         seen = node.swept_at()
-        until(lambda seen=seen: node.swept_at() > seen, "the coordinator publishes nothing")  # type: ignore[misc]
+        until(lambda seen=seen: node.swept_at() > seen, "the coordinator publishes nothing")
     assert node.gpu.held() == 32 * MIB
 
 
-def test_without_a_sweeper_nobody_knows(node: Node, holder: Started) -> None:
+def test_without_a_sweeper_nobody_knows(node, holder):
     holder.kill()
     until(lambda: node.gpu.held() == 0, "the driver does not free the memory")
     time.sleep(0.3)
@@ -188,7 +176,7 @@ def test_without_a_sweeper_nobody_knows(node: Node, holder: Started) -> None:
     until(node.is_freed, "the page never says that the memory is free")
 
 
-def test_a_sweep_stops_with_its_sweeper(node: Node, holder: Started) -> None:
+def test_a_sweep_stops_with_its_sweeper(node, holder):
     sweeper = node.sweep()
     until(lambda: node.swept_at() != 0, "no sweep arrives")
     done = sweeper.finish()

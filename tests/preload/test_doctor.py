@@ -8,31 +8,24 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support import slices
-from support.artifacts import ROOT, Artifacts
+from support.artifacts import ROOT
 from support.commands import HamiCommand
-from support.programs import Programs
-from support.running import Run, Started, run
-from support.stub import StubServer
-
-Stub = Callable[..., StubServer]
+from support.running import Started, run
 
 GIB = 1 << 30
 PROBE = [sys.executable, "-m", "hami_py.gpu.probe"]
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
-def failed(done: Run) -> dict[str, Any]:
+def failed(done):
     """The checks that failed, by name; each says how to fix it."""
     checks = {check["name"]: check for check in json.loads(done.out) if not check["ok"]}
     assert done.code == (1 if checks else 0)
@@ -40,7 +33,7 @@ def failed(done: Run) -> dict[str, Any]:
     return checks
 
 
-def test_every_check_passes(gpu: StubServer, hami: HamiCommand) -> None:
+def test_every_check_passes(gpu, hami):
     done = hami(gpu, "doctor")
     assert (done.code, done.err) == (0, "")
     assert not any(line.startswith("FAIL") for line in done.lines)
@@ -54,7 +47,7 @@ def test_every_check_passes(gpu: StubServer, hami: HamiCommand) -> None:
     assert gpu.held() == 0
 
 
-def test_every_card_is_tested(stub_server: Stub, hami: HamiCommand) -> None:
+def test_every_card_is_tested(stub_server, hami):
     gpu = stub_server("t4,a100")
     done = hami(gpu, "doctor", "--json")
     assert failed(done) == {}
@@ -64,7 +57,7 @@ def test_every_card_is_tested(stub_server: Stub, hami: HamiCommand) -> None:
     assert gpu.peak(1) > gpu.peak(0)
 
 
-def test_a_mig_slice_is_a_card(stub_server: Stub, hami: HamiCommand) -> None:
+def test_a_mig_slice_is_a_card(stub_server, hami):
     gpu = stub_server("a100-mig-3g")
     (card,) = json.loads(hami(gpu, "devices", "--json").out)
     assert card["uuid"] == gpu.uuids()[0]
@@ -75,9 +68,7 @@ def test_a_mig_slice_is_a_card(stub_server: Stub, hami: HamiCommand) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"), [("CUDA_DEVICE_MEMORY_LIMIT", "1x"), ("CUDA_DEVICE_SM_LIMIT_0", "150")]
 )
-def test_a_variable_that_makes_the_library_refuse_cuda_is_reported(
-    gpu: StubServer, hami: HamiCommand, variable: str, value: str
-) -> None:
+def test_a_variable_that_makes_the_library_refuse_cuda_is_reported(gpu, hami, variable, value):
     env = {variable: value}
     refused = json.loads(hami(gpu, "run", "--", *PROBE, env=env).out)
     assert refused["failed"] == "cuInit: CUDA_ERROR_NO_DEVICE"
@@ -86,7 +77,7 @@ def test_a_variable_that_makes_the_library_refuse_cuda_is_reported(
     assert found["HAMi's variables"]["detail"] == f'{variable}: "{value}" is refused'
 
 
-def test_in_a_slice_its_cards_are_counted_from_0(stub_server: Stub, hami: HamiCommand) -> None:
+def test_in_a_slice_its_cards_are_counted_from_0(stub_server, hami):
     gpu = stub_server("a100,a100,a100")
     inner = [sys.executable, "-m", "hami_py"]
     listed = hami(gpu, "run", "--device", "2", "--device", "1", "--", *inner, "devices", "--json")
@@ -97,23 +88,19 @@ def test_in_a_slice_its_cards_are_counted_from_0(stub_server: Stub, hami: HamiCo
     assert [card["uuid"] for card in json.loads(nested.out)] == [gpu.uuids()[1]]
 
 
-def test_a_library_without_effect_is_detected(
-    gpu: StubServer, hami: HamiCommand, program: Programs
-) -> None:
+def test_a_library_without_effect_is_detected(gpu, hami, program):
     """The doctor's proof must be able to fail."""
     done = hami(gpu, "doctor", "--json", env={"HAMI_LIBRARY": str(program("lookalikes"))})
     assert "a program sees" in failed(done)["limit on card 0"]["detail"]
 
 
-def test_a_missing_visible_card_is_reported(gpu: StubServer, hami: HamiCommand) -> None:
+def test_a_missing_visible_card_is_reported(gpu, hami):
     checks = failed(hami(gpu, "doctor", "--json", env={"CUDA_VISIBLE_DEVICES": ""}))
     assert "limit" in checks
     assert "driver" in checks
 
 
-def test_on_a_busy_card_the_free_memory_is_tested(
-    gpu: StubServer, hami: HamiCommand, program: Programs
-) -> None:
+def test_on_a_busy_card_the_free_memory_is_tested(gpu, hami, program):
     total = gpu.ledger()["cards"][0]["total"]
     taken = total * 9 // 10 // (1 << 20)
     with Started([program("hold"), str(taken)], gpu.env) as other:
@@ -122,25 +109,21 @@ def test_on_a_busy_card_the_free_memory_is_tested(
         assert gpu.held() == taken << 20
 
 
-def test_in_a_slice_its_free_memory_is_tested(gpu: StubServer, hami: HamiCommand) -> None:
+def test_in_a_slice_its_free_memory_is_tested(gpu, hami):
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     done = hami(gpu, "run", "--gpumem", "2GiB", "--", *inner)
     assert failed(done) == {}
     assert gpu.peak() <= 2 * GIB
 
 
-def test_in_a_tiny_slice_the_limit_is_reported_and_not_other_programs(
-    gpu: StubServer, hami: HamiCommand
-) -> None:
+def test_in_a_tiny_slice_the_limit_is_reported_and_not_other_programs(gpu, hami):
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     found = failed(hami(gpu, "run", "--gpumem", "6MiB", "--", *inner))["limit on card 0"]
     assert "this slice is too small to test: 6MiB of 6MiB are free" in found["detail"]
     assert found["fix"] == "run `hami doctor` outside of it, or raise its limit"
 
 
-def test_a_slice_that_refuses_cuda_is_reported_and_not_the_driver(
-    gpu: StubServer, hami: HamiCommand
-) -> None:
+def test_a_slice_that_refuses_cuda_is_reported_and_not_the_driver(gpu, hami):
     damaged = 'echo > "$HAMI_SLICE/limits"; exec "$@"'
     inner = [sys.executable, "-m", "hami_py", "doctor", "--json"]
     found = failed(hami(gpu, "run", "--", "sh", "-c", damaged, "sh", *inner))["driver"]
@@ -151,12 +134,7 @@ def test_a_slice_that_refuses_cuda_is_reported_and_not_the_driver(
     assert done.err.startswith("hami: limits page ")
 
 
-def test_the_largest_allowed_number_of_nested_slices_works(
-    gpu: StubServer,
-    hami: HamiCommand,
-    artifacts: Artifacts,
-    slice_dir: Callable[[dict[str, int | None]], Path],
-) -> None:
+def test_the_largest_allowed_number_of_nested_slices_works(gpu, hami, artifacts, slice_dir):
     """`hami run` and the library agree about how many that is."""
     around = [slice_dir({gpu.uuids()[0]: None}) for _ in range(8)]
     within = slices.environment(artifacts.library, *around[1:])
@@ -167,12 +145,12 @@ def test_the_largest_allowed_number_of_nested_slices_works(
     assert (done.code, done.out) == (125, "")
 
 
-def test_hamis_variables_do_not_change_the_result(gpu: StubServer, hami: HamiCommand) -> None:
+def test_hamis_variables_do_not_change_the_result(gpu, hami):
     done = hami(gpu, "doctor", "--json", env={"CUDA_DEVICE_MEMORY_LIMIT": "64m"})
     assert failed(done) == {}
 
 
-def test_a_program_gets_exactly_its_limit(gpu: StubServer, hami: HamiCommand) -> None:
+def test_a_program_gets_exactly_its_limit(gpu, hami):
     done = hami(gpu, "run", "--gpumem", "1536MiB", "--", *PROBE, "allocate")
     assert (done.code, done.err) == (0, "")
     report = json.loads(done.out)
@@ -181,9 +159,7 @@ def test_a_program_gets_exactly_its_limit(gpu: StubServer, hami: HamiCommand) ->
     assert 0.99 * report["total"] <= report["allocated"] == gpu.peak() <= report["total"]
 
 
-def test_limits_by_card_follow_the_uuid_and_not_the_index(
-    stub_server: Stub, hami: HamiCommand
-) -> None:
+def test_limits_by_card_follow_the_uuid_and_not_the_index(stub_server, hami):
     gpu = stub_server("a100,a100")
     options = ["--gpumem", "0=1GiB", "--gpumem", f"{gpu.uuids()[1]}=2GiB"]
     done = hami(gpu, "run", *options, "--device", 1, "--device", 0, "--", *PROBE, "allocate")
@@ -191,14 +167,14 @@ def test_limits_by_card_follow_the_uuid_and_not_the_index(
     assert (gpu.peak(0), gpu.peak(1)) == (0, 2 * GIB)
 
 
-def test_a_card_that_was_not_chosen_is_invisible(stub_server: Stub, hami: HamiCommand) -> None:
+def test_a_card_that_was_not_chosen_is_invisible(stub_server, hami):
     gpu = stub_server("a100,a100")
     done = hami(gpu, "run", "--device", "1", "--", *PROBE)
     assert json.loads(done.out)["count"] == 1
 
 
-def test_an_inner_limit_can_only_lower(gpu: StubServer, hami: HamiCommand) -> None:
-    def nested(outer: str, inner: str) -> Run:
+def test_an_inner_limit_can_only_lower(gpu, hami):
+    def nested(outer, inner):
         command = [sys.executable, "-m", "hami_py", "run", "--gpumem", inner]
         return hami(gpu, "run", "--gpumem", outer, "--", *command, "--", *PROBE, "allocate")
 
@@ -226,7 +202,7 @@ print(json.dumps([hami.limits().level, card.memory_limit, card.memory_used, proc
                   hami.devices()[0].memory_total]))"""
 
 
-def test_a_program_sees_its_own_usage(gpu: StubServer, hami: HamiCommand) -> None:
+def test_a_program_sees_its_own_usage(gpu, hami):
     """`usage()`, cuMemGetInfo and NVML agree, and so does the ledger."""
     done = hami(gpu, "run", "--gpumem", "1GiB", "--", sys.executable, "-c", USAGE)
     assert (done.code, done.err) == (0, "")
@@ -238,12 +214,7 @@ def test_a_program_sees_its_own_usage(gpu: StubServer, hami: HamiCommand) -> Non
     assert totals == [limit, limit] == [GIB, GIB]
 
 
-def test_a_program_sees_its_containers_limit(
-    gpu: StubServer,
-    hami: HamiCommand,
-    artifacts: Artifacts,
-    slice_dir: Callable[[dict[str, int | None]], Path],
-) -> None:
+def test_a_program_sees_its_containers_limit(gpu, hami, artifacts, slice_dir):
     """The page lies beside the library, and no variable of ours is set."""
     directory = slice_dir({gpu.uuids()[0]: GIB})
     library = shutil.copy(artifacts.library, directory / "libvgpu.so")
@@ -254,9 +225,7 @@ def test_a_program_sees_its_containers_limit(
 
 
 @pytest.mark.parametrize("card", ["a100", "a100-mig-1g"])
-def test_a_program_sees_the_limits_of_hamis_variables(
-    stub_server: Stub, hami: HamiCommand, card: str
-) -> None:
+def test_a_program_sees_the_limits_of_hamis_variables(stub_server, hami, card):
     """Without `hami run`, with the library and a variable of HAMi's alone.
 
     The driver does not say that a card is a MIG slice: the library writes the row as if it was not.
@@ -269,9 +238,7 @@ def test_a_program_sees_the_limits_of_hamis_variables(
     assert json.loads(done.out)[:3] == ["preload", GIB, 256 << 20]
 
 
-def test_the_examples_of_the_documentation_run(
-    stub_server: Stub, artifacts: Artifacts, tmp_path: Path
-) -> None:
+def test_the_examples_of_the_documentation_run(stub_server, artifacts, tmp_path):
     """Every example of the page runs as a reader would run it; each starts several programs."""
     gpu = stub_server("a100,a100")
     programs = tmp_path / "bin"

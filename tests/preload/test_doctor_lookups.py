@@ -8,18 +8,15 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hami_py.gpu.linked import Linked
-from support.artifacts import ROOT, Artifacts
+from support.artifacts import ROOT
 from support.commands import HamiCommand
 from support.elf import needed, readelf
-from support.programs import Programs
 from support.running import run
-from support.stub import StubServer
 
 TIB = 1 << 40
 LOOKUPS = {
@@ -36,13 +33,11 @@ LOOKUPS = {
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
-def doctor(
-    hami: HamiCommand, gpu: StubServer, env: dict[str, str] | None = None
-) -> dict[str, dict]:
+def doctor(hami, gpu, env=None):
     """Every check by name."""
     done = hami(gpu, "doctor", "--json", env=env)
     checks = json.loads(done.out)
@@ -52,9 +47,7 @@ def doctor(
     return {check["name"]: check for check in checks}
 
 
-def test_every_lookup_is_tested_and_finds_the_library(
-    gpu: StubServer, hami: HamiCommand, artifacts: Artifacts
-) -> None:
+def test_every_lookup_is_tested_and_finds_the_library(gpu, hami, artifacts):
     checks = doctor(hami, gpu)
     assert {name[7:] for name in checks if name.startswith("lookup ")} == LOOKUPS
     for lookup in LOOKUPS - {"RTLD_DEEPBIND", "NVML"}:
@@ -66,9 +59,7 @@ def test_every_lookup_is_tested_and_finds_the_library(
     assert gpu.held() == 0
 
 
-def test_deepbind_is_a_known_limitation_and_no_failure(
-    gpu: StubServer, hami: HamiCommand, artifacts: Artifacts
-) -> None:
+def test_deepbind_is_a_known_limitation_and_no_failure(gpu, hami, artifacts):
     found = doctor(hami, gpu)["lookup RTLD_DEEPBIND"]
     assert found["ok"]
     assert str(artifacts.libcuda) in found["detail"]
@@ -89,12 +80,10 @@ BROKEN = {
 
 
 @pytest.fixture
-def in_front(
-    artifacts: Artifacts, program: Programs, tmp_path: Path
-) -> Callable[[str], dict[str, str]]:
+def in_front(artifacts, program, tmp_path):
     """The environment in which a library stands before ours in every program of a slice."""
 
-    def environment(flags: str) -> dict[str, str]:
+    def environment(flags):
         # Ours has another name, so it stays second, and finds the slice beside the broken one.
         ours = shutil.copy(artifacts.library, tmp_path / "libours.so")
         broken = program("bypass", *flags.split())
@@ -104,9 +93,7 @@ def in_front(
 
 
 @pytest.mark.parametrize("flags", BROKEN)
-def test_a_lookup_that_bypasses_the_limit_is_reported(
-    gpu: StubServer, hami: HamiCommand, in_front: Callable[[str], dict[str, str]], flags: str
-) -> None:
+def test_a_lookup_that_bypasses_the_limit_is_reported(gpu, hami, in_front, flags):
     checks = doctor(hami, gpu, env=in_front(flags))
     broken = {name[7:] for name, check in checks.items() if "lookup" in name and not check["ok"]}
     assert broken == BROKEN[flags]
@@ -121,21 +108,13 @@ def test_a_lookup_that_bypasses_the_limit_is_reported(
         ("-DDIRECT_LINK_REFUSES", "a page within the limit is refused: CUDA_ERROR_OUT_OF_MEMORY"),
     ],
 )
-def test_a_lookup_that_returns_one_result_for_all_is_reported(
-    gpu: StubServer,
-    hami: HamiCommand,
-    in_front: Callable[[str], dict[str, str]],
-    flags: str,
-    why: str,
-) -> None:
+def test_a_lookup_that_returns_one_result_for_all_is_reported(gpu, hami, in_front, flags, why):
     checks = doctor(hami, gpu, env=in_front(flags))
     assert [name for name, check in checks.items() if not check["ok"]] == ["lookup direct link"]
     assert why in checks["lookup direct link"]["detail"]
 
 
-def test_without_libcuda_so_that_lookup_is_not_tested(
-    gpu: StubServer, hami: HamiCommand, artifacts: Artifacts, tmp_path: Path
-) -> None:
+def test_without_libcuda_so_that_lookup_is_not_tested(gpu, hami, artifacts, tmp_path):
     driver = tmp_path / "driver"
     driver.mkdir()
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
@@ -145,9 +124,7 @@ def test_without_libcuda_so_that_lookup_is_not_tested(
     assert checks["lookup dlsym in libcuda.so"]["ok"]
 
 
-def test_a_lookup_that_the_driver_lacks_is_not_tested(
-    gpu: StubServer, hami: HamiCommand, in_front: Callable[[str], dict[str, str]]
-) -> None:
+def test_a_lookup_that_the_driver_lacks_is_not_tested(gpu, hami, in_front):
     checks = doctor(hami, gpu, env=in_front('-DHIDE="cuGetProcAddress_v2"'))
     assert all(check["ok"] for check in checks.values())
     for lookup in ("cuGetProcAddress_v2", "cuGetProcAddress_v2, stream per thread"):
@@ -157,9 +134,7 @@ def test_a_lookup_that_the_driver_lacks_is_not_tested(
         )
 
 
-def test_other_preloaded_libraries_are_listed(
-    gpu: StubServer, hami: HamiCommand, program: Programs, tmp_path: Path
-) -> None:
+def test_other_preloaded_libraries_are_listed(gpu, hami, program, tmp_path):
     other = program("lookalikes")
     missing = tmp_path / "missing.so"
     found = doctor(hami, gpu, env={"LD_PRELOAD": str(other)})["loader"]
@@ -175,9 +150,7 @@ def test_other_preloaded_libraries_are_listed(
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_a_library_made_without_a_compiler_is_what_binutils_expects(
-    machine: str, tmp_path: Path
-) -> None:
+def test_a_library_made_without_a_compiler_is_what_binutils_expects(machine, tmp_path):
     path = tmp_path / "linked.so"
     path.write_bytes(Linked(["libone.so", "libtwo.so.1"], ["cuInit", "dlsym"]).image(machine))
     assert needed(path) == {"libone.so", "libtwo.so.1"}
@@ -193,9 +166,7 @@ def test_a_library_made_without_a_compiler_is_what_binutils_expects(
 
 
 @pytest.mark.parametrize("symbols", [["cuInit"], ["cuMemAlloc_v2", "cuInit", "cuMemFree_v2"]])
-def test_a_library_made_without_a_compiler_is_bound_like_one_of_the_linkers(
-    artifacts: Artifacts, symbols: list[str]
-) -> None:
+def test_a_library_made_without_a_compiler_is_bound_like_one_of_the_linkers(artifacts, symbols):
     """The loader's own account of what it binds: LD_DEBUG."""
     code = (
         "import sys; from hami_py.gpu.linked import Linked; from hami_py.gpu.loader import Loader; "

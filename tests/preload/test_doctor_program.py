@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +15,30 @@ from hami_py.cli.doctor import loading
 from hami_py.cli.doctor import program as program_checks
 from hami_py.errors import HamiError, UnsupportedPlatform
 from hami_py.slices import elf
-from support.artifacts import Artifacts
 from support.commands import HamiCommand
 from support.elf import readelf
-from support.programs import Programs
-from support.running import Run, run
-from support.stub import StubServer
-
-Doctor = Callable[..., list[dict[str, Any]]]
+from support.running import run
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a file away")
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.fixture
-def copy(program: Programs, tmp_path: Path) -> Path:
+def copy(program, tmp_path):
     """A copy that may be changed."""
     return Path(shutil.copy(program("is_preloaded"), tmp_path / "copy"))
 
 
 @pytest.fixture
-def doctor(hami: HamiCommand) -> Doctor:
+def doctor(hami):
     """The doctor's result for a program. The program is not run, so no GPU is needed."""
 
-    def doctor(path: Path, *, env: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    def doctor(path, *, env=None):
         done = hami(None, "doctor", "--json", "--", path, "--option-of-its-own", env=env)
         checks: list[dict[str, Any]] = json.loads(done.out)
         assert done.code == (0 if all(check["ok"] for check in checks) else 1)
@@ -55,14 +49,12 @@ def doctor(hami: HamiCommand) -> Doctor:
 
 
 @pytest.fixture
-def in_a_slice(gpu: StubServer, hami: HamiCommand) -> Callable[[Path], Run]:
+def in_a_slice(gpu, hami):
     """The truth: the program is run."""
     return lambda path: hami(gpu, "run", "--", path)
 
 
-def test_a_dynamic_program_is_limited(
-    doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run]
-) -> None:
+def test_a_dynamic_program_is_limited(doctor, program, in_a_slice):
     checks = doctor(program("is_preloaded"))
     assert [check["name"] for check in checks if check["ok"]] == [
         "program",
@@ -75,9 +67,7 @@ def test_a_dynamic_program_is_limited(
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
-def test_a_static_program_is_not_limited(
-    doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run], compiler: str
-) -> None:
+def test_a_static_program_is_not_limited(doctor, program, in_a_slice, compiler):
     static = program("is_preloaded", "-static", compiler=compiler)
     failed = doctor(static)[-1]
     assert (failed["name"], failed["ok"]) == ("linking", False)
@@ -85,9 +75,7 @@ def test_a_static_program_is_not_limited(
     assert in_a_slice(static).lines == ["not preloaded"]
 
 
-def test_a_musl_program_does_not_start(
-    doctor: Doctor, program: Programs, in_a_slice: Callable[[Path], Run]
-) -> None:
+def test_a_musl_program_does_not_start(doctor, program, in_a_slice):
     musl = program("is_preloaded", compiler="musl-gcc")
     failed = doctor(musl)[-1]
     assert (failed["name"], failed["ok"]) == ("linking", False)
@@ -99,12 +87,8 @@ def test_a_musl_program_does_not_start(
 
 @pytest.mark.parametrize("flags", [(), ("-Wl,-Bsymbolic",), ("-fvisibility=hidden",)], ids=repr)
 def test_a_library_with_variables_named_like_functions_of_the_driver_is_named(
-    doctor: Doctor,
-    program: Programs,
-    gpu: StubServer,
-    in_a_slice: Callable[[Path], Run],
-    flags: tuple[str, ...],
-) -> None:
+    doctor, program, gpu, in_a_slice, flags
+):
     """The loader binds its pointers to our functions, and it writes into our code."""
     built = program("plugin_pointers", *flags)
     plugin = Path(shutil.copy(built, built.with_name(f"{built.name}.so")))
@@ -129,9 +113,7 @@ def test_a_library_with_variables_named_like_functions_of_the_driver_is_named(
 
 @needs_root
 @pytest.mark.parametrize(("mode", "what"), [(0o4755, "setuid"), (0o2755, "setgid")])
-def test_a_setuid_program_is_not_limited(
-    doctor: Doctor, copy: Path, in_a_slice: Callable[[Path], Run], mode: int, what: str
-) -> None:
+def test_a_setuid_program_is_not_limited(doctor, copy, in_a_slice, mode, what):
     os.chown(copy, NOBODY, NOBODY)
     copy.chmod(mode)
     failed = doctor(copy)[-1]
@@ -146,9 +128,7 @@ def test_a_setuid_program_is_not_limited(
 
 
 @needs_root
-def test_file_capabilities_count_as_setuid_except_for_root(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_capabilities_count_as_setuid_except_for_root(copy, monkeypatch):
     # Version 2, effective; permitted: CAP_NET_RAW. See linux/capability.h.
     capabilities = (0x02000001, 1 << 13, 0, 0, 0)
     try:
@@ -168,9 +148,7 @@ def test_file_capabilities_count_as_setuid_except_for_root(
 @pytest.mark.parametrize(
     ("offset", "value", "what"), [(4, 1, "32-bit"), (18, 8, "another processor")]
 )
-def test_a_program_of_another_architecture_is_not_limited(
-    doctor: Doctor, copy: Path, offset: int, value: int, what: str
-) -> None:
+def test_a_program_of_another_architecture_is_not_limited(doctor, copy, offset, value, what):
     """Another class, and another machine (MIPS), in the header."""
     image = bytearray(copy.read_bytes())
     image[offset] = value
@@ -181,9 +159,7 @@ def test_a_program_of_another_architecture_is_not_limited(
 
 
 @pytest.mark.parametrize("first_line", ["#!{program} -x", "#!/usr/bin/env {name}"])
-def test_a_script_is_judged_by_its_interpreter(
-    doctor: Doctor, program: Programs, tmp_path: Path, first_line: str
-) -> None:
+def test_a_script_is_judged_by_its_interpreter(doctor, program, tmp_path, first_line):
     static = program("is_preloaded", "-static")
     script = tmp_path / "script"
     script.write_text(first_line.format(program=static, name=static.name) + "\n")
@@ -193,9 +169,7 @@ def test_a_script_is_judged_by_its_interpreter(
     assert [check["name"] for check in checks if not check["ok"]] == ["linking"]
 
 
-def test_a_program_that_a_loader_starts_is_judged(
-    hami: HamiCommand, gpu: StubServer, program: Programs
-) -> None:
+def test_a_program_that_a_loader_starts_is_judged(hami, gpu, program):
     path = program("is_preloaded")
     file = elf.read(path)
     assert file is not None
@@ -215,9 +189,7 @@ def test_a_program_that_a_loader_starts_is_judged(
 @pytest.mark.parametrize(
     ("content", "name"), [(None, "program"), (b"\x7fELF\x02", "program"), (b"text", "format")]
 )
-def test_a_file_that_is_no_program_is_reported(
-    doctor: Doctor, tmp_path: Path, content: bytes | None, name: str
-) -> None:
+def test_a_file_that_is_no_program_is_reported(doctor, tmp_path, content, name):
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
@@ -226,9 +198,7 @@ def test_a_file_that_is_no_program_is_reported(
     assert (failed["name"], failed["ok"]) == (name, False)
 
 
-def test_a_loader_that_skips_the_library_is_detected(
-    program: Programs, tmp_path: Path, artifacts: Artifacts
-) -> None:
+def test_a_loader_that_skips_the_library_is_detected(program, tmp_path, artifacts):
     """A library that is none: the loader says so and goes on without it."""
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"\x7fELF and no more")
@@ -238,14 +208,14 @@ def test_a_loader_that_skips_the_library_is_detected(
         checks["loading"]()
 
 
-def test_the_loader_is_read_as_binutils_reads_it(program: Programs) -> None:
+def test_the_loader_is_read_as_binutils_reads_it(program):
     path = program("is_preloaded")
     file = elf.read(path)
     assert file is not None
     assert f"[Requesting program interpreter: {file.interpreter}]" in readelf("--segments", path)
 
 
-def test_a_musl_python_is_reported(program: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_musl_python_is_reported(program, monkeypatch):
     settings = config.read({})
     assert loading.c_library(settings).startswith("glibc 2.")
     monkeypatch.setattr(sys, "executable", str(program("hello", compiler="musl-gcc")))
@@ -254,7 +224,7 @@ def test_a_musl_python_is_reported(program: Programs, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("version", ["2.12", "2.16.90", "1.99"])
-def test_a_glibc_that_is_too_old_is_reported(version: str) -> None:
+def test_a_glibc_that_is_too_old_is_reported(version):
     assert loading.judge_glibc("2.17") == "glibc 2.17 (2.17 or newer is required)"
     with pytest.raises(UnsupportedPlatform, match=rf"glibc {version} is older than 2\.17"):
         loading.judge_glibc(version)

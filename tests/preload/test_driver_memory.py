@@ -5,7 +5,6 @@ by itself: `occupied` is what programs requested and contexts hold together.
 """
 
 import contextlib
-from pathlib import Path
 
 import pytest
 
@@ -48,7 +47,7 @@ def console(program, preload):
         yield start
 
 
-def charged(slice_path: Path, card: int = 0) -> tuple[int, int]:
+def charged(slice_path, card=0):
     """The bytes that the account has, and those of them that are driver memory."""
     seen = Account.open(slice_path / "account").snapshot()
     return seen.memory_used[card], sum(one.driver_memory[card] for one in seen.processes)

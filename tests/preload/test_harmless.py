@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from support.elf import readelf
-from support.running import Run, run
+from support.running import run
 from support.slices import GIB
 
 PYTHON = [sys.executable, "-I", "-S", "-c", "print(sum(range(1000)))"]
 
 
-def same(artifacts, command, preloaded=(), env=None) -> Run:
+def same(artifacts, command, preloaded=(), env=None):
     """The run of a command, which is the same with the library and without it."""
     before = [str(path) for path in preloaded]
     bare = run(command, {**(env or {}), "LD_PRELOAD": ":".join(before)})

@@ -13,7 +13,7 @@ LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 LOOKUPS = {"dlsym", "dlvsym"}
 
 
-def hooks() -> set[str]:
+def hooks():
     """The symbols of the hook table whose rows put a wrapper in place."""
     table = (ROOT / "interposer" / "table" / "src" / "lib.rs").read_text()
     return set(re.findall(r"^ +(\w+) => [\w: ]+;", table, re.MULTILINE))

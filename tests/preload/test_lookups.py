@@ -73,7 +73,7 @@ def old_driver(program, tmp_path):
     return folder
 
 
-def symbols() -> list[str]:
+def symbols():
     """Every symbol of any driver."""
     return sorted({*drivers.signatures("cuda"), *drivers.since()})
 

@@ -5,7 +5,6 @@ The stub's h200-coarse takes memory for modules; the ledger counts it as `module
 
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,14 +13,12 @@ import pytest
 from hami_py._native import Account
 from hami_py.slices import measuring
 from support import slices
-from support.artifacts import ROOT, Artifacts
+from support.artifacts import ROOT
 from support.commands import HamiCommand
 from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.launcher import until
-from support.programs import Programs
 from support.running import Started
 from support.slices import GIB, MIB
-from support.stub import StubServer
 
 CONTEXT = 527 * MIB
 """Bytes that a context takes on the stub's H200."""
@@ -31,7 +28,7 @@ LIMIT = 2 * GIB
 GRANULE = 2 * MIB
 
 
-def whole_granules(size: int) -> int:
+def whole_granules(size):
     return size // GRANULE * GRANULE
 
 
@@ -50,7 +47,7 @@ MODULE = "\n".join(
 class Node:
     """A runtime directory with a slice, a coordinator and a sweeper."""
 
-    def __init__(self, folder: Path, gpu: StubServer, stack: ExitStack) -> None:
+    def __init__(self, folder, gpu, stack):
         self.gpu, self._stack = gpu, stack
         limits = dict.fromkeys(gpu.uuids(), LIMIT)
         self.slice = folder / "slices" / "one"
@@ -60,32 +57,30 @@ class Node:
         GrantsPage.create(self.slice / "grants")
         self._runtime = folder
 
-    def start(self) -> None:
+    def start(self):
         sweeper = Path(__file__).parents[1] / "support" / "sweeper.py"
         self._python("-m", "hami_py.coordinator", str(self._runtime))
         self._python(str(sweeper), str(self._runtime)).wait_for("ready")
 
-    def _python(self, *arguments: str) -> Started:
+    def _python(self, *arguments):
         env = {**self.gpu.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
         return self._stack.enter_context(Started([sys.executable, *arguments], env))
 
-    def measured(self) -> int:
+    def measured(self):
         return int(Account.open(self.slice / "account").snapshot().measured_memory[0])
 
-    def used(self) -> int:
+    def used(self):
         return int(Account.open(self.slice / "account").snapshot().memory_used[0])
 
 
 @pytest.fixture
-def node(tmp_path: Path, stub_server: Callable[..., StubServer]) -> Iterator[Node]:
+def node(tmp_path, stub_server):
     with ExitStack() as stack:
         yield Node(tmp_path / "runtime", stub_server("h200-coarse"), stack)
 
 
 @pytest.fixture
-def console(
-    node: Node, program: Programs, preload: Callable[..., dict[str, str]], tmp_path: Path
-) -> Iterator[Console]:
+def console(node, program, preload, tmp_path):
     """A console in the slice. `module m` there loads the module of these tests."""
     (tmp_path / "table.ptx").write_text(MODULE)
     started = Console(program("console"), preload(node.gpu, node.slice), node.slice)
@@ -102,9 +97,7 @@ def console(
         ("library l {}; library_kernel k l table; kernel_function f k", "library_unload l"),
     ],
 )
-def test_the_memory_of_modules_counts_once_it_is_measured(
-    node: Node, console: Console, tmp_path: Path, load: str, unload: str
-) -> None:
+def test_the_memory_of_modules_counts_once_it_is_measured(node, console, tmp_path, load, unload):
     node.start()
     console.do("alloc a 100M", *load.format(tmp_path / "table.ptx").split("; "))
     assert node.gpu.booked("modules") == 34 * MIB
@@ -118,22 +111,20 @@ def test_the_memory_of_modules_counts_once_it_is_measured(
     assert console(f"alloc b {whole_granules(LIMIT - CONTEXT - 100 * MIB)}") == SUCCESS
 
 
-def test_what_was_measured_ends_with_its_process(
-    node: Node, console: Console, tmp_path: Path
-) -> None:
+def test_what_was_measured_ends_with_its_process(node, console, tmp_path):
     node.start()
     console.do("alloc a 100M", f"module m {tmp_path / 'table.ptx'}")
     until(lambda: node.measured() == 34 * MIB, "it is not measured")
     console.kill()
 
-    def is_gone() -> bool:
+    def is_gone():
         Account.open(node.slice / "account").reclaim()
         return (node.measured(), node.used()) == (0, 0)
 
     until(is_gone, "it stays measured")
 
 
-def test_allocations_are_not_taken_for_the_driver_s_memory(node: Node, console: Console) -> None:
+def test_allocations_are_not_taken_for_the_driver_s_memory(node, console):
     """The sweeper sees a moment at which a program holds more than when its account is read."""
     node.start()
     highest = 0
@@ -146,12 +137,8 @@ def test_allocations_are_not_taken_for_the_driver_s_memory(node: Node, console: 
 
 
 def test_memory_that_its_owner_has_freed_is_not_measured_again(
-    node: Node,
-    console: Console,
-    program: Programs,
-    preload: Callable[..., dict[str, str]],
-    tmp_path: Path,
-) -> None:
+    node, console, program, preload, tmp_path
+):
     """NVML counts it for the importer then, and the account for the owner."""
     with Console(program("console"), preload(node.gpu, node.slice), node.slice) as owner:
         owner.do("init", "device 0", "alloc a 64M", "ipc_handle a")
@@ -164,12 +151,7 @@ def test_memory_that_its_owner_has_freed_is_not_measured_again(
         assert node.used() == 2 * CONTEXT + (64 + 34) * MIB
 
 
-def test_memory_that_its_dead_owner_has_shared_is_not_measured(
-    node: Node,
-    console: Console,
-    program: Programs,
-    preload: Callable[..., dict[str, str]],
-) -> None:
+def test_memory_that_its_dead_owner_has_shared_is_not_measured(node, console, program, preload):
     """NVML counts it for the importer at once, before any process notices the death."""
     with Console(program("console"), preload(node.gpu, node.slice), node.slice) as owner:
         owner.do("init", "device 0", "alloc a 64M", "ipc_handle a")
@@ -188,26 +170,26 @@ def test_memory_that_its_dead_owner_has_shared_is_not_measured(
 class HamiRun:
     """Consoles that `hami run` starts, on the stub's H200."""
 
-    def __init__(self, env: dict[str, str], program: Path) -> None:
+    def __init__(self, env, program):
         self._env, self._program = env, program
 
-    def __call__(self, *options: str, **env: str) -> Console:
+    def __call__(self, *options, **env):
         command = (sys.executable, "-m", "hami_py", "run", *options, "--")
         return Console(self._program, {**self._env, **env}, prefix=command)
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "user")
 
 
 @pytest.fixture
-def hami_run(node: Node, hami: HamiCommand, program: Programs, tmp_path: Path) -> HamiRun:
+def hami_run(node, hami, program, tmp_path):
     (tmp_path / "table.ptx").write_text(MODULE)
     return HamiRun({**hami.env(None), **node.gpu.charging_env}, program("console"))
 
 
-def test_hami_run_measures_the_memory_of_its_programs(hami_run: HamiRun, tmp_path: Path) -> None:
+def test_hami_run_measures_the_memory_of_its_programs(hami_run, tmp_path):
     with hami_run("--gpumem", "2GiB") as console:
         console.do("init", "device 0", "alloc a 100M", f"module m {tmp_path / 'table.ptx'}")
         expected = LIMIT - CONTEXT - 134 * MIB
@@ -218,7 +200,7 @@ def test_hami_run_measures_the_memory_of_its_programs(hami_run: HamiRun, tmp_pat
         console.finish()
 
 
-def test_one_hami_run_at_a_time_measures_a_slice(hami_run: HamiRun, tmp_path: Path) -> None:
+def test_one_hami_run_at_a_time_measures_a_slice(hami_run, tmp_path):
     """When the first one ends, another one goes on."""
     expected = LIMIT - 2 * CONTEXT - 34 * MIB
     with hami_run("--gpumem", "2GiB", "--name", "shared") as first:
@@ -236,7 +218,7 @@ def test_one_hami_run_at_a_time_measures_a_slice(hami_run: HamiRun, tmp_path: Pa
             second.finish()
 
 
-def test_without_a_charge_for_contexts_hami_run_measures_nothing(hami_run: HamiRun) -> None:
+def test_without_a_charge_for_contexts_hami_run_measures_nothing(hami_run):
     with hami_run("--gpumem", "2GiB", HAMI_CONTEXT_MEMORY="0") as console:
         console.do("init", "device 0")
         time.sleep(4 * measuring.INTERVAL)
@@ -244,9 +226,7 @@ def test_without_a_charge_for_contexts_hami_run_measures_nothing(hami_run: HamiR
         console.finish()
 
 
-def test_what_hami_run_has_measured_ends_with_it(
-    hami_run: HamiRun, hami: HamiCommand, tmp_path: Path
-) -> None:
+def test_what_hami_run_has_measured_ends_with_it(hami_run, hami, tmp_path):
     with hami_run("--gpumem", "2GiB", "--keep") as console:
         console.do("init", "device 0", f"module m {tmp_path / 'table.ptx'}")
         expected = LIMIT - CONTEXT - 34 * MIB

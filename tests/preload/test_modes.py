@@ -423,38 +423,38 @@ def test_env_only_an_account_that_exists_may_be_larger_than_the_limit(
 # Pages and accounts that are not what they should be.
 
 
-def damage_magic(limits: Path):
+def damage_magic(limits):
     overwrite(limits, 0, b"NOTALIMI")
 
 
-def damage_version(limits: Path):
+def damage_version(limits):
     overwrite(limits, 8, (99).to_bytes(4, "little"))
 
 
-def damage_both_copies(limits: Path):
+def damage_both_copies(limits):
     for copy in (64, 4128):
         overwrite(limits, copy + 8, b"\xff" * 8)
 
 
-def damage_truncated(limits: Path):
+def damage_truncated(limits):
     with limits.open("r+b") as page:
         page.truncate(100)
 
 
-def damage_empty(limits: Path):
+def damage_empty(limits):
     limits.write_bytes(b"")
 
 
-def damage_missing(limits: Path):
+def damage_missing(limits):
     limits.unlink()
 
 
-def damage_directory(limits: Path):
+def damage_directory(limits):
     limits.unlink()
     limits.mkdir()
 
 
-def overwrite(path: Path, offset: int, data: bytes):
+def overwrite(path, offset, data):
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(data)

@@ -6,7 +6,6 @@ NVML without the library, and the stub's ledger, show the processes outside.
 import contextlib
 import fcntl
 import struct
-from collections.abc import Mapping
 
 import pytest
 
@@ -17,7 +16,7 @@ from support.slices import GIB, MIB
 from support.traces import value
 
 
-def listed(env: Mapping[str, str]) -> list[list[int]]:
+def listed(env):
     """[pid, bytes] of the compute processes on the first card."""
     return asked(env, "processes(nvmlDeviceGetComputeRunningProcesses(card))")
 

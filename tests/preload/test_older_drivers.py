@@ -68,7 +68,7 @@ KINDS = {
 }
 
 
-def sized(command: str, bytes: int) -> list[str]:
+def sized(command, bytes):
     """The calls, with the bytes, or a quotient of them, in place of {}."""
     units = {"/1M": MIB, "/8192": 8192}
     for unit, divisor in units.items():

@@ -7,17 +7,13 @@ the user has chosen their environment.
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.artifacts import Artifacts
-from support.programs import Programs
 from support.requirements import skip_or_fail
-from support.running import Run, run
+from support.running import run
 from support.slices import GIB, make
-from support.stub import StubServer
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes such programs")
 
@@ -29,7 +25,7 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups /mnt/privileged
 
 
 @pytest.fixture
-def start(artifacts: Artifacts, program: Programs, tmp_path: Path) -> Callable[..., Run]:
+def start(artifacts, program, tmp_path):
     """`start(rights, folder)` is a run of the program by an ordinary user in such a namespace.
 
     `folder` is the test's, and gets the library.
@@ -42,7 +38,7 @@ def start(artifacts: Artifacts, program: Programs, tmp_path: Path) -> Callable[.
     (tmp_path / "created").chmod(0o777)
     tmp_path.chmod(0o755)
 
-    def begin(rights: str, folder: Path) -> Run:
+    def begin(rights, folder):
         own = tmp_path / "privileged"
         if rights == "setuid":
             own.chmod(0o4755)
@@ -66,9 +62,7 @@ def start(artifacts: Artifacts, program: Programs, tmp_path: Path) -> Callable[.
 
 
 @pytest.mark.parametrize("rights", ["ordinary", "setuid", "capabilities"])
-def test_a_privileged_program_reads_no_variable_and_creates_no_file(
-    start: Callable[..., Run], tmp_path: Path, rights: str
-) -> None:
+def test_a_privileged_program_reads_no_variable_and_creates_no_file(start, tmp_path, rights):
     done = start(rights, tmp_path)
     assert (done.code, done.err) == (0, "")
     is_ordinary = rights == "ordinary"
@@ -80,9 +74,7 @@ def test_a_privileged_program_reads_no_variable_and_creates_no_file(
 
 
 @pytest.mark.parametrize("rights", ["setuid", "capabilities"])
-def test_the_limits_beside_the_library_hold_in_a_privileged_program(
-    start: Callable[..., Run], gpu: StubServer, tmp_path: Path, rights: str
-) -> None:
+def test_the_limits_beside_the_library_hold_in_a_privileged_program(start, gpu, tmp_path, rights):
     slice = make(tmp_path / "slice", dict.fromkeys(gpu.uuids(), 2 * GIB))
     slice.chmod(0o755)
     (slice / "account").chmod(0o666)

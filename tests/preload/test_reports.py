@@ -2,30 +2,23 @@
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from support.artifacts import Artifacts
 from support.commands import HamiCommand
 from support.running import run
 from support.slices import GIB
-from support.stub import StubServer
 
-Stub = Callable[..., StubServer]
 HAMI = [sys.executable, "-m", "hami_py"]
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_one_lost_card_stopped_every_command(
-    stub_server: Stub, hami: HamiCommand, lost: int
-) -> None:
+def test_one_lost_card_stopped_every_command(stub_server, hami, lost):
     gpu = stub_server("a100,a100,t4")
     gpu.control({"command": "lose", "card": lost})
     reported = f"hami: card {lost} is left out, because it does not answer: GPU is lost"
@@ -40,9 +33,7 @@ def test_one_lost_card_stopped_every_command(
 
 
 @pytest.mark.parametrize("size", ["2GiB", "1536MiB", "700MiB"])
-def test_the_doctor_reported_a_fault_in_a_small_slice(
-    gpu: StubServer, hami: HamiCommand, size: str
-) -> None:
+def test_the_doctor_reported_a_fault_in_a_small_slice(gpu, hami, size):
     done = hami(gpu, "run", "--gpumem", size, "--", *HAMI, "doctor", "--json")
     checks = {check["name"]: check for check in json.loads(done.out)}
     limit = checks["limit on card 0"]
@@ -54,7 +45,7 @@ def test_the_doctor_reported_a_fault_in_a_small_slice(
     assert not any("report this" in check["fix"] for check in checks.values())
 
 
-def test_a_removed_limits_page_is_explained(gpu: StubServer, slice_env, slice_dir, preload) -> None:
+def test_a_removed_limits_page_is_explained(gpu, slice_env, slice_dir, preload):
     uuid = gpu.uuids()[0]
     directory = slice_dir({uuid: GIB})
     env = preload(gpu, directory)

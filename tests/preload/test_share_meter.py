@@ -4,17 +4,10 @@ The library writes the account, the stub writes the ledger. Each test compares t
 launches of a pattern have ended, on the virtual clock. tests/share tests shares over time.
 """
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-
 import pytest
 
-from support.engine_time import Played
 from support.scripts import Script
-from support.world import Container, Event, Kit, World
-
-Worlds = Callable[..., World]
-Play = Callable[..., Played]
+from support.world import Container, Event
 
 #: Relative to the engine time.
 TOLERANCE = 0.002
@@ -68,13 +61,13 @@ CONTEXTS = {
 
 
 @pytest.fixture
-def play(world: Worlds, kit: Kit, tmp_path: Path) -> Play:
+def play(world, kit, tmp_path):
     """`play(lines, ...)` executes each of the scripts in a process of one slice.
 
     There is no coordinator.
     """
 
-    def run(*scripts: Iterable[str], cards: str = "a100") -> Played:
+    def run(*scripts, cards="a100"):
         made = [Script.of(kit, tmp_path, lines) for lines in scripts]
         container = Container("slice", [one.program for one in made], share=75)
         look = Event(_AFTER_THE_WORK, "look", "slice")
@@ -86,13 +79,13 @@ def play(world: Worlds, kit: Kit, tmp_path: Path) -> Play:
     return run
 
 
-def billed(played: Played, *, card: int = 0) -> list[float]:
+def billed(played, *, card=0):
     """Seconds by the account, of each process; none has ended."""
     (look,) = played.looks["slice"]
     return [process["used_ns"][card] / 1e9 for process in look["processes"]]
 
 
-def busy(played: Played, *, card: int = 0, process: int | None = None) -> float:
+def busy(played, *, card=0, process=None):
     """Seconds by the ledger."""
     found = played.busy("slice", card=card, process=process)
     before = played.busy("slice", 0.0, _AFTER_THE_WORK, card=card, process=process)
@@ -101,7 +94,7 @@ def busy(played: Played, *, card: int = 0, process: int | None = None) -> float:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS.keys())
-def test_the_billed_time_is_the_busy_time_of_the_card(play: Play, pattern: list[str]) -> None:
+def test_the_billed_time_is_the_busy_time_of_the_card(play, pattern):
     streams = [f"stream s{i}" for i in range(8)]
     played = play([*SETUP, *streams, *pattern, "sync_context"])
     assert busy(played) >= 0.02
@@ -109,9 +102,7 @@ def test_the_billed_time_is_the_busy_time_of_the_card(play: Play, pattern: list[
 
 
 @pytest.mark.parametrize(("pattern", "too_much"), [("beside each other", 1.0), ("by turns", 0.01)])
-def test_two_contexts_are_billed_at_least_their_time(
-    play: Play, pattern: str, too_much: float
-) -> None:
+def test_two_contexts_are_billed_at_least_their_time(play, pattern, too_much):
     """At worst, where both always have work, each is billed the time of both."""
     setup = [*SETUP, "stream s0", "context b", "module n", "kernel o n there_100us", "pop"]
     played = play([*setup, *CONTEXTS[pattern], "sync_context", "push b", "sync_context"])
@@ -120,7 +111,7 @@ def test_two_contexts_are_billed_at_least_their_time(
     assert least * busy(played) <= used <= most * busy(played)
 
 
-def test_two_cards_are_metered_separately(play: Play) -> None:
+def test_two_cards_are_metered_separately(play):
     setup = [*SETUP, "stream s", "context b 1", "module n", "kernel o n there_1000us", "stream t"]
     work = [f"start t {LAUNCH} o t 1 100", "current a", f"{LAUNCH} b s 1 300"]
     work += ["launch_on_two b s o t", "finish t", "sync s", "sync t"]
@@ -131,7 +122,7 @@ def test_two_cards_are_metered_separately(play: Play) -> None:
         assert billed(played, card=card) == [expected]
 
 
-def test_two_processes_are_billed_their_own_time(play: Play) -> None:
+def test_two_processes_are_billed_their_own_time(play):
     """In one slice without a coordinator: each divides the time between them."""
     setup = [*SETUP, "stream s0"]
     played = play(

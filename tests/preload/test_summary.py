@@ -1,28 +1,22 @@
 """The summary of a slice against the stub's ledger."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from support.artifacts import Artifacts
 from support.commands import HamiCommand
-from support.programs import Programs
 from support.slices import MIB
-from support.stub import StubServer
 
 HELD = 64
 """The most allocations of a `grab`; each is charged in whole units of 512 bytes."""
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
-def test_the_peak_and_the_refusals_are_those_of_the_ledger(
-    gpu: StubServer, hami: HamiCommand, program: Programs
-) -> None:
+def test_the_peak_and_the_refusals_are_those_of_the_ledger(gpu, hami, program):
     limit, rounds = 1024, 2000
     done = hami(
         gpu, "run", "--gpumem", f"{limit}MiB", "--summary", "--", program("grab"), rounds, 7
@@ -40,9 +34,7 @@ def test_the_peak_and_the_refusals_are_those_of_the_ledger(
     assert gpu.held() == 0
 
 
-def test_the_peak_of_several_processes_is_not_too_low(
-    gpu: StubServer, hami: HamiCommand, program: Programs
-) -> None:
+def test_the_peak_of_several_processes_is_not_too_low(gpu, hami, program):
     limit = 2048
     four = f"for i in 1 2 3 4; do {program('grab')} 500 $i & done; wait"
     hami(gpu, "run", "--gpumem", f"{limit}MiB", "--", "sh", "-c", four)

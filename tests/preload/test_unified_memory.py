@@ -5,15 +5,12 @@ CUDA and the stub's ledger say what such a card has, and what a program holds of
 
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from support.artifacts import ROOT, Artifacts
+from support.artifacts import ROOT
 from support.commands import HamiCommand
 from support.running import run
-from support.stub import StubServer
 
 MIB = 1 << 20
 INNER = [sys.executable, "-m", "hami_py"]
@@ -21,14 +18,12 @@ PROBE = [sys.executable, "-m", "hami_py.gpu.probe"]
 
 
 @pytest.fixture
-def hami(artifacts: Artifacts, tmp_path: Path) -> HamiCommand:
+def hami(artifacts, tmp_path):
     return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.mark.parametrize("cards", ["gb10", "a100,gb10", "gb10,a100"])
-def test_every_card_is_listed_with_its_memory_and_limited(
-    stub_server: Callable[..., StubServer], hami: HamiCommand, cards: str
-) -> None:
+def test_every_card_is_listed_with_its_memory_and_limited(stub_server, hami, cards):
     gpu = stub_server(cards)
     names, uuids = cards.split(","), gpu.uuids()
     listed = json.loads(hami(gpu, "devices", "--json").out)
@@ -43,18 +38,14 @@ def test_every_card_is_listed_with_its_memory_and_limited(
         assert 0.99 * (1 << 30) <= gpu.peak(number) <= 1 << 30
 
 
-def test_without_a_limit_a_program_has_all_of_each_card(
-    stub_server: Callable[..., StubServer], hami: HamiCommand
-) -> None:
+def test_without_a_limit_a_program_has_all_of_each_card(stub_server, hami):
     gpu = stub_server("a100,gb10")
     totals = [card["total"] for card in gpu.ledger()["cards"]]
     report = json.loads(hami(gpu, "run", "--", *PROBE, "totals").out)
     assert list(report["totals"].values()) == totals
 
 
-def test_the_doctor_tests_it_and_says_what_is_unknown(
-    stub_server: Callable[..., StubServer], hami: HamiCommand
-) -> None:
+def test_the_doctor_tests_it_and_says_what_is_unknown(stub_server, hami):
     gpu = stub_server("gb10")
     done = hami(gpu, "doctor", "--json")
     checks = {check["name"]: check for check in json.loads(done.out)}
@@ -65,9 +56,7 @@ def test_the_doctor_tests_it_and_says_what_is_unknown(
     assert gpu.held() == 0
 
 
-def test_in_a_slice_it_is_as_large_as_the_limit(
-    stub_server: Callable[..., StubServer], hami: HamiCommand
-) -> None:
+def test_in_a_slice_it_is_as_large_as_the_limit(stub_server, hami):
     gpu = stub_server("gb10")
     done = hami(gpu, "run", "--gpumem", "2GiB", "--", *INNER, "devices", "--json")
     assert [card["memory_total"] for card in json.loads(done.out)] == [2 << 30]
@@ -76,9 +65,7 @@ def test_in_a_slice_it_is_as_large_as_the_limit(
     assert [card["memory_total"] for card in json.loads(done.out)] == [2 << 30]
 
 
-def test_a_node_has_it_in_its_inventory(
-    stub_server: Callable[..., StubServer], artifacts: Artifacts
-) -> None:
+def test_a_node_has_it_in_its_inventory(stub_server, artifacts):
     gpu = stub_server("a100,gb10")
     read = (
         "from hami_py.gpu.inventory import inventory as read; found = read(slots=4);"

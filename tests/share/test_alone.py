@@ -1,16 +1,12 @@
 """One container alone gets its share of the card's time, for every workload."""
 
 import statistics
-from collections.abc import Callable, Sequence
 
 import pytest
 
 from share import workloads as w
 from share.workloads import Workload
-from support.engine_time import Played
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event, Program
 
 #: Each workload under two caps, so that each cap is tested; `make bench` has all of them.
 MATRIX = [
@@ -35,19 +31,19 @@ MATRIX = [
 ]
 
 
-def _named(value: object) -> str:
+def _named(value):
     return value.name if isinstance(value, Workload) else str(value)
 
 
 @pytest.mark.parametrize(("workload", "cap"), MATRIX, ids=_named)
-def test_share(world: Worlds, workload: Workload, cap: int) -> None:
+def test_share(world, workload, cap):
     """Within one point. Many seconds of the virtual clock: the error is that of a long run."""
     played = world().play([workload.alone(cap)], workload.seconds)
     assert played.share("alone") == pytest.approx(cap, abs=1.0)
 
 
 @pytest.mark.parametrize("workload", [w.ASYNC_50US, w.SYNC, w.ASYNC_5MS], ids=_named)
-def test_windows_of_a_second(world: Worlds, workload: Workload) -> None:
+def test_windows_of_a_second(world, workload):
     """95 of 100 windows of a second are within 2 points."""
     played = world().play([workload.alone(30)], 20.0)
     off = sorted(abs(window - 30) for window in played.windows("alone"))
@@ -56,26 +52,26 @@ def test_windows_of_a_second(world: Worlds, workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("cap", [25, 50])
-def test_bursts_below_the_share_are_not_slowed(world: Worlds, cap: int) -> None:
+def test_bursts_below_the_share_are_not_slowed(world, cap):
     bare = world().play([w.BURSTY.alone(None, bare=True)], w.BURSTY.seconds)
     held = world().play([w.BURSTY.alone(cap)], w.BURSTY.seconds)
     assert _burst_ns(held) <= 1.01 * _burst_ns(bare)
 
 
-def _burst_ns(played: Played) -> float:
+def _burst_ns(played):
     """The mean time from the beginning of a period to the end of its work."""
     (said,) = played.said["alone"]
     return said["work_ns"] / len(said["late_ns"]) + statistics.mean(said["late_ns"])
 
 
 @pytest.mark.parametrize("share", [None, 100])
-def test_the_whole_card_costs_no_work(world: Worlds, share: int | None) -> None:
+def test_the_whole_card_costs_no_work(world, share):
     bare = world().play([w.ASYNC_50US.alone(None, bare=True)], w.ASYNC_50US.seconds)
     held = world().play([w.ASYNC_50US.alone(share)], w.ASYNC_50US.seconds)
     assert held.busy("alone") >= 0.995 * bare.busy("alone")
 
 
-def test_a_kernel_of_two_seconds_is_paid_back(world: Worlds) -> None:
+def test_a_kernel_of_two_seconds_is_paid_back(world):
     """At 25 percent, six idle seconds follow each kernel, and the account shows the debt."""
     program = Program(("--work", "sync", "--kernel-us", "2000000"))
     looks = [Event(2.1, "look", "alone"), Event(7.9, "look", "alone")]
@@ -86,11 +82,11 @@ def test_a_kernel_of_two_seconds_is_paid_back(world: Worlds) -> None:
     assert paid <= 0.1e9
 
 
-def _debt_ns(look: dict[str, Sequence[dict[str, Sequence[int]]]]) -> int:
+def _debt_ns(look):
     return sum(process["debt_ns"][0] for process in look["processes"])
 
 
-def test_ten_processes_of_a_container_share_its_share(world: Worlds) -> None:
+def test_ten_processes_of_a_container_share_its_share(world):
     ten = Container("ten", [w.ASYNC_500US.program] * 10, share=30)
     played = world().play([ten], 15.0)
     # The driver itself takes 2.4 % of the time to change between their contexts.
@@ -100,6 +96,6 @@ def test_ten_processes_of_a_container_share_its_share(world: Worlds) -> None:
     assert jain(parts) >= 0.95, parts
 
 
-def jain(parts: Sequence[float]) -> float:
+def jain(parts):
     """Jain's index: 1 where all are equal."""
     return sum(parts) ** 2 / (len(parts) * sum(part * part for part in parts))

@@ -4,14 +4,9 @@ The library writes the account. The stub driver writes the ledger, independently
 clock no thread is ever late, so that the two can be compared to the microsecond.
 """
 
-from collections.abc import Callable
-
 import pytest
 
-from support.engine_time import Played
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event, Program
 
 _SHARE, _SECONDS = 40, 2.0
 
@@ -36,18 +31,18 @@ _ONE_CARD = (
 )
 
 
-def _play(world: World, program: Program) -> Played:
+def _play(world, program):
     """Reads the account when all work is done and the process still lives."""
     look = Event(_SECONDS + 0.4, "look", "alone")
     return world.play([Container("alone", [program], _SHARE)], _SECONDS, [look])
 
 
-def _billed(played: Played, card: int = 0) -> float:
+def _billed(played, card=0):
     (look,) = played.looks["alone"]
     return float(look["used_ns"][card]) / 1e9
 
 
-def _busy(played: Played, card: int = 0) -> float:
+def _busy(played, card=0):
     return played.busy("alone", 0.0, _SECONDS + 1.0, card=card)
 
 
@@ -60,7 +55,7 @@ def _busy(played: Played, card: int = 0) -> float:
         ("filling", 20),
     ],
 )
-def test_a_card(world: Worlds, way: str, kernel_us: int) -> None:
+def test_a_card(world, way, kernel_us):
     played = _play(world(), Program((_SECONDS, kernel_us, way), name="launches"))
     assert _busy(played) >= 0.2 * _SECONDS
     assert _billed(played) == pytest.approx(_busy(played), rel=_TOLERANCE)
@@ -68,7 +63,7 @@ def test_a_card(world: Worlds, way: str, kernel_us: int) -> None:
 
 @pytest.mark.parametrize("way", ["multi", "cards", "across"])
 @pytest.mark.parametrize("kernel_us", _KERNELS)
-def test_two_cards(world: Worlds, way: str, kernel_us: int) -> None:
+def test_two_cards(world, way, kernel_us):
     played = _play(world(cards="a100,a100"), Program((_SECONDS, kernel_us, way), name="launches"))
     for card in (0, 1):
         assert _busy(played, card) >= 0.2 * _SECONDS
@@ -76,7 +71,7 @@ def test_two_cards(world: Worlds, way: str, kernel_us: int) -> None:
 
 
 @pytest.mark.parametrize("kernel_us", [50, 500])
-def test_graphs_of_changing_length_with_pauses(world: Worlds, kernel_us: int) -> None:
+def test_graphs_of_changing_length_with_pauses(world, kernel_us):
     """They got 22 of 30, because a short graph was billed as the long one before it."""
     played = _play(world(), Program((_SECONDS, kernel_us, "lengths"), name="launches"))
     assert _busy(played) >= 0.1 * _SECONDS
@@ -84,7 +79,7 @@ def test_graphs_of_changing_length_with_pauses(world: Worlds, kernel_us: int) ->
 
 
 @pytest.mark.parametrize("share", [20, 50])
-def test_pairs_with_a_pause_between_them(world: Worlds, share: int) -> None:
+def test_pairs_with_a_pause_between_them(world, share):
     """A kernel waits on the engine for its partner: they got 81 of 50 while 50 was billed."""
     program = Program((1_000_000, "swap_500us_meets2_streams", 1_000), name="null_between")
     container = Container("alone", [program], share)
@@ -96,7 +91,7 @@ def test_pairs_with_a_pause_between_them(world: Worlds, share: int) -> None:
 
 
 @pytest.mark.parametrize("kernel_us", [20, 1_000, 20_000])
-def test_a_driver_that_waits_for_each_launch_changes_no_bill(world: Worlds, kernel_us: int) -> None:
+def test_a_driver_that_waits_for_each_launch_changes_no_bill(world, kernel_us):
     """The duration of its call is no idle time of the card."""
     program = Program(("--work", "async", "--kernel-us", kernel_us))
     waiting = Container("alone", [program], 30, variables={"CUDA_LAUNCH_BLOCKING": "1"})
@@ -104,7 +99,7 @@ def test_a_driver_that_waits_for_each_launch_changes_no_bill(world: Worlds, kern
     assert played.share("alone") == pytest.approx(30, abs=1.0)
 
 
-def test_copies_in_a_graph_are_billed_with_its_kernels(world: Worlds) -> None:
+def test_copies_in_a_graph_are_billed_with_its_kernels(world):
     """A graph is one unit: a quarter of a millisecond of copies is billed with one of kernels.
 
     So the engine has less than the share, never more, and what comes back is what was sent.
@@ -125,7 +120,7 @@ def test_copies_in_a_graph_are_billed_with_its_kernels(world: Worlds) -> None:
     assert played.share("alone") == pytest.approx(expected, abs=1.0)
 
 
-def test_slices_with_the_lease_together_are_billed_their_parts(world: Worlds) -> None:
+def test_slices_with_the_lease_together_are_billed_their_parts(world):
     """The elapsed time of each kernel includes the time of the other slice's kernels."""
     program = Program(("--work", "async", "--kernel-us", 500))
     both = [Container(name, [program], 50, "soft") for name in "ab"]

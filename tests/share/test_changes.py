@@ -1,22 +1,18 @@
 """Changes while programs run take effect soon: of shares, and of activity."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from share import workloads as w
-from share.workloads import Workload
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event, Program
 
 #: Seconds until a change takes effect, and until a program that becomes active gets its first
 #: grant. The kernel that is running adds to both.
 _CHANGE, _GRANT = 0.1, 0.05
 
 
-def test_a_share_is_raised_and_lowered(world: Worlds) -> None:
+def test_a_share_is_raised_and_lowered(world):
     alone = w.ASYNC_500US.alone(30)
     changes = [
         Event(2.0, "set", "alone", now=replace(alone, share=60)),
@@ -36,7 +32,7 @@ def test_a_share_is_raised_and_lowered(world: Worlds) -> None:
         assert played.share("alone", since, begin + 2.0) == pytest.approx(share, abs=1.0), begin
 
 
-def test_a_first_share_applies_to_later_launches(world: Worlds) -> None:
+def test_a_first_share_applies_to_later_launches(world):
     """Launches that the driver already has are executed: half a second of work."""
     alone = w.ASYNC_500US.alone(None)
     played = world().play([alone], 6.0, [Event(2.0, "set", "alone", now=replace(alone, share=10))])
@@ -46,7 +42,7 @@ def test_a_first_share_applies_to_later_launches(world: Worlds) -> None:
     assert played.share("alone", 2.0 + queued + _CHANGE, 6.0) <= 11.0
 
 
-def test_shares_of_neighbours_are_exchanged(world: Worlds) -> None:
+def test_shares_of_neighbours_are_exchanged(world):
     both = [Container(n, [w.ASYNC_500US.program], share) for n, share in (("a", 30), ("b", 70))]
     swap = [
         Event(3.0, "set", "a", now=replace(both[0], share=70)),
@@ -58,7 +54,7 @@ def test_shares_of_neighbours_are_exchanged(world: Worlds) -> None:
     assert after == pytest.approx([70, 30], abs=1.0)
 
 
-def test_modes_and_priorities_change_too(world: Worlds) -> None:
+def test_modes_and_priorities_change_too(world):
     both = [Container(name, [w.ASYNC_500US.program], 20) for name in "ab"]
     changes = [
         *(Event(2.0, "set", one.name, now=replace(one, mode="soft")) for one in both),
@@ -71,7 +67,7 @@ def test_modes_and_priorities_change_too(world: Worlds) -> None:
     assert played.share("a", 4.0 + _CHANGE, 6.0) >= 98.5
 
 
-def test_a_share_that_is_removed_and_set_again_is_enforced(world: Worlds) -> None:
+def test_a_share_that_is_removed_and_set_again_is_enforced(world):
     """Launches that passed without a share are limited again."""
     container = Container("one", [Program(("--work", "sync", "--kernel-us", "20000"))], 10)
     events = [
@@ -85,9 +81,7 @@ def test_a_share_that_is_removed_and_set_again_is_enforced(world: Worlds) -> Non
 
 @pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_50MS], ids=lambda one: one.name)
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_a_container_that_becomes_active_gets_the_card_soon(
-    world: Worlds, workload: Workload, mode: str
-) -> None:
+def test_a_container_that_becomes_active_gets_the_card_soon(world, workload, mode):
     """Four containers always have more work when the last of them begins."""
     early = [Container(f"c{index}", [workload.program], 25, mode) for index in range(3)]
     begin = 2.0

@@ -5,17 +5,13 @@ no debt under the new one.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
 from share import workloads as w
 from share.variants import TORTURE, Mode, thorough
-from support.engine_time import Played
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event
 
 #: When the change is; how long a program may take to follow; how long it is measured afterwards.
 _CHANGE, _SETTLING, _WATCHED = 6.0, 1.0, 4.0
@@ -31,25 +27,25 @@ class Regime:
     share: int | None
     mode: Mode = "hard"
 
-    def __str__(self) -> str:
+    def __str__(self):
         return "none" if self.share is None else f"{self.share} {self.mode}"
 
-    def container(self, name: str, programs: Sequence[Program]) -> Container:
+    def container(self, name, programs):
         return Container(name, programs, self.share, self.mode)
 
 
 _NONE = Regime(None)
 
 
-def _hard(share: int) -> Regime:
+def _hard(share):
     return Regime(share)
 
 
-def _soft(share: int) -> Regime:
+def _soft(share):
     return Regime(share, "soft")
 
 
-def _due(one: Regime, other: Regime | None) -> float:
+def _due(one, other):
     """The percentage of a program that always has work, beside another such program or none."""
     if one.mode == "hard" and one.share is not None:
         return one.share
@@ -62,7 +58,7 @@ def _due(one: Regime, other: Regime | None) -> float:
     return 100 * one.share / (one.share + other.share)
 
 
-def _assert_settled(played: Played, due: dict[str, float], queued: float = 0.0) -> None:
+def _assert_settled(played, due, queued=0.0):
     """``queued``: seconds that the driver needs beyond half a second for what it has already."""
     since = _CHANGE + _SETTLING + queued
     parts = {name: played.share(name, since, since + _WATCHED) for name in due}
@@ -96,9 +92,7 @@ _ALL_CHANGES = [
     thorough(_CHANGES, _ALL_CHANGES, _FAILING),
     ids=str,
 )
-def test_a_change_beside_another(
-    world: Worlds, before: Regime, after: Regime, beside: Regime
-) -> None:
+def test_a_change_beside_another(world, before, after, beside):
     changed = before.container("changed", [w.ASYNC_500US.program])
     other = beside.container("other", [w.ASYNC_500US.program])
     now = replace(changed, share=after.share, mode=after.mode)
@@ -122,7 +116,7 @@ def test_a_change_beside_another(
     ],
     ids=str,
 )
-def test_a_change_alone(world: Worlds, before: Regime, after: Regime) -> None:
+def test_a_change_alone(world, before, after):
     """The queue of a program without a share is half a second deep, and is executed first."""
     changed = before.container("changed", [w.ASYNC_500US.program])
     now = replace(changed, share=after.share, mode=after.mode)
@@ -141,7 +135,7 @@ _FEW_OF_ALL = [
 
 @pytest.mark.parametrize(("stays", "other"), _FEW_OF_ALL, ids=str)
 @pytest.mark.parametrize("how", ["leaves", pytest.param("is killed", marks=TORTURE)])
-def test_a_neighbour_that_ends(world: Worlds, stays: Regime, other: Regime, how: str) -> None:
+def test_a_neighbour_that_ends(world, stays, other, how):
     program = replace(w.ASYNC_500US.program, end=_CHANGE if how == "leaves" else None)
     containers = [
         stays.container("stays", [w.ASYNC_500US.program]),
@@ -153,7 +147,7 @@ def test_a_neighbour_that_ends(world: Worlds, stays: Regime, other: Regime, how:
 
 
 @pytest.mark.parametrize(("stays", "other"), _FEW_OF_ALL, ids=str)
-def test_a_neighbour_that_comes(world: Worlds, stays: Regime, other: Regime) -> None:
+def test_a_neighbour_that_comes(world, stays, other):
     containers = [
         stays.container("stays", [w.ASYNC_500US.program]),
         other.container("other", [replace(w.ASYNC_500US.program, begin=_CHANGE)]),
@@ -163,7 +157,7 @@ def test_a_neighbour_that_comes(world: Worlds, stays: Regime, other: Regime) -> 
 
 
 @pytest.mark.parametrize(("stays", "other"), _FEW_OF_ALL, ids=str)
-def test_a_neighbour_that_comes_back(world: Worlds, stays: Regime, other: Regime) -> None:
+def test_a_neighbour_that_comes_back(world, stays, other):
     """Its container has been idle, and the other one has had more of the card meanwhile."""
     program = w.ASYNC_500US.program
     again = [replace(program, end=2.0), replace(program, begin=_CHANGE)]

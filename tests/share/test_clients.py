@@ -5,20 +5,14 @@ machine disturb that, so those tests measure no share, except in the torture tie
 """
 
 import shlex
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 import clients.test_ffmpeg as ffmpeg
 import clients.test_hashcat as hashcat
-from clients.harness import CLIENTS, Client, python
+from clients.harness import CLIENTS, python
 from clients.installed import require
-from support.artifacts import Artifacts
-from support.engine_time import Played
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 #: Fixtures: the folder in which hashcat keeps compiled kernels, and its compiler.
 home = hashcat.home
@@ -31,23 +25,21 @@ _LAUNCHES, _KERNEL_US = 200, 2000
 _FRAME_US = 20_000
 
 
-def _command(words: list[str], output: Path, **variables: object) -> Program:
+def _command(words, output, **variables):
     """A program whose output is kept; without a shell that would wait for it."""
     env = [f"{name}={value}" for name, value in variables.items()]
     exact = shlex.join(["env", *env, *words])
     return Program(("sh", "-c", f"exec {exact} >{shlex.quote(str(output))}"), command=True)
 
 
-def _span(played: Played) -> float:
+def _span(played):
     """Seconds from the first kernel to the last, in hundredths."""
     busy = [index for index, spent in enumerate(played.history("client")) if spent > 0]
     return (busy[-1] + 1 - busy[0]) / 100
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
-def test_a_library_s_loop_takes_the_time_of_its_share(
-    world: Worlds, tmp_path: Path, client: Client
-) -> None:
+def test_a_library_s_loop_takes_the_time_of_its_share(world, tmp_path, client):
     kernels = {"spin_500us": _KERNEL_US, "*": _KERNEL_US}
     work = python(client.program, "work", "8", "--launches", str(_LAUNCHES))
     program = _command(work, tmp_path / "said")
@@ -59,7 +51,7 @@ def test_a_library_s_loop_takes_the_time_of_its_share(
 
 
 @pytest.mark.tier("ci")
-def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_path: Path) -> None:
+def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world, tmp_path):
     require("ffmpeg")
     frames = tmp_path / "frames"
     options = [*ffmpeg.ON_THE_CARD, *ffmpeg.SOURCE, "-filter_complex", ffmpeg.WITH_KERNELS]
@@ -74,13 +66,11 @@ def test_ffmpeg_makes_its_frames_in_the_time_of_its_share(world: Worlds, tmp_pat
 
 
 @pytest.mark.tier("ci")
-def test_hashcat_s_benchmark_has_the_speed_of_its_share(
-    world: Worlds, artifacts: Artifacts, tmp_path: Path, home: Path, nvrtc: Path
-) -> None:
+def test_hashcat_s_benchmark_has_the_speed_of_its_share(world, artifacts, tmp_path, home, nvrtc):
     """Runs a real program twice, which measures its own speed on the virtual clock."""
     require("hashcat")
 
-    def speed(share: int | None) -> float:
+    def speed(share):
         said = tmp_path / f"said{share}"
         command = [*hashcat.benchmark(), "--hwmon-disable"]
         paths = f"{artifacts.stub_dir}:{nvrtc}"

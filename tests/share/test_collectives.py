@@ -1,30 +1,24 @@
 """Kernels that wait for each other on two cards: a container gets both cards, or neither."""
 
-from collections.abc import Callable
-
 import pytest
 
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event, Program
 
 _CARDS = "a100,a100"
 _SECONDS = 4.0
 
 
-def _one_process(microseconds: int = 500) -> list[Program]:
+def _one_process(microseconds=500):
     return [Program((_SECONDS, microseconds, 0, 1), name="collective")]
 
 
-def _two_processes(microseconds: int = 500) -> list[Program]:
+def _two_processes(microseconds=500):
     return [Program((_SECONDS, microseconds, card), name="collective") for card in (0, 1)]
 
 
 @pytest.mark.parametrize("shares", [(30, 70), (10, 90), (50, 50)], ids=str)
 @pytest.mark.parametrize("programs", [_one_process, _two_processes])
-def test_collectives_of_two_containers_continue(
-    world: Worlds, programs: Callable[[], list[Program]], shares: tuple[int, int]
-) -> None:
+def test_collectives_of_two_containers_continue(world, programs, shares):
     containers = [
         Container(name, programs(), share) for name, share in zip("ab", shares, strict=True)
     ]
@@ -41,7 +35,7 @@ def test_collectives_of_two_containers_continue(
     assert all(said.get("completed", 0) > 0 for group in played.said.values() for said in group)
 
 
-def test_grants_by_card_would_deadlock(world: Worlds) -> None:
+def test_grants_by_card_would_deadlock(world):
     """The same under a coordinator that grants each card separately: both containers deadlock."""
     containers = [Container(name, _two_processes(), 50) for name in "ab"]
     # They would never end.

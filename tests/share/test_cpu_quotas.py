@@ -1,19 +1,15 @@
 """Programs and a coordinator that are stopped for a part of each period, as by a CPU quota."""
 
-from collections.abc import Callable
-
 import pytest
 
 from share import workloads as w
-from share.variants import TORTURE, Mode
-from support.world import Container, Event, World
-
-Worlds = Callable[..., World]
+from share.variants import TORTURE
+from support.world import Container, Event
 
 _SECONDS = 10.0
 
 
-def _stops(who: str, stopped_ms: int, period_ms: int) -> list[Event]:
+def _stops(who, stopped_ms, period_ms):
     """Stops in each period, from the first whole one on."""
     begins = range(period_ms, round(_SECONDS * 1000) - period_ms, period_ms)
     return [
@@ -23,7 +19,7 @@ def _stops(who: str, stopped_ms: int, period_ms: int) -> list[Event]:
     ]
 
 
-def _containers(shares: tuple[int, int], mode: Mode) -> list[Container]:
+def _containers(shares, mode):
     return [
         Container(name, [w.ASYNC_500US.program], share, mode)
         for name, share in zip(("first", "second"), shares, strict=True)
@@ -39,9 +35,7 @@ def _containers(shares: tuple[int, int], mode: Mode) -> list[Container]:
         *(pytest.param(*one, marks=TORTURE) for one in ((20, 100), (80, 100), (5, 10))),
     ],
 )
-def test_a_program_that_is_stopped_often(
-    world: Worlds, stopped_ms: int, period_ms: int, shares: tuple[int, int], mode: Mode
-) -> None:
+def test_a_program_that_is_stopped_often(world, stopped_ms, period_ms, shares, mode):
     """It costs its neighbour little, although it cannot answer that its turn has ended."""
     stops = _stops("first", stopped_ms, period_ms)
     played = world().play(_containers(shares, mode), _SECONDS, stops)
@@ -56,9 +50,7 @@ def test_a_program_that_is_stopped_often(
     ("stopped_ms", "period_ms"),
     [(40, 200), *(pytest.param(*one, marks=TORTURE) for one in ((5, 20), (20, 100)))],
 )
-def test_a_coordinator_that_is_stopped_often(
-    world: Worlds, stopped_ms: int, period_ms: int, mode: Mode
-) -> None:
+def test_a_coordinator_that_is_stopped_often(world, stopped_ms, period_ms, mode):
     """Grants end later then, and little of the card's time is lost."""
     stops = _stops("coordinator", stopped_ms, period_ms)
     played = world().play(_containers((30, 70), mode), _SECONDS, stops)

@@ -1,14 +1,11 @@
 """Time that was used too early is paid back, however much it was."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 
 from share import workloads as w
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event, Program
 
 #: Blocks of a grid that fills the stub's A100.
 _WHOLE_CARD = 108
@@ -23,9 +20,7 @@ _WHOLE_CARD = 108
     ],
     ids=["beside each other", "8 s of the card", "16 s of the card"],
 )
-def test_long_kernels_on_sixteen_streams_are_paid_back(
-    world: Worlds, kernel_us: int, blocks: int, seconds: float
-) -> None:
+def test_long_kernels_on_sixteen_streams_are_paid_back(world, kernel_us, blocks, seconds):
     """One kernel is admitted on each stream, and no other while a debt is unpaid."""
     waves = Program((seconds, kernel_us, 16, blocks), name="waves")
     played = world().play([Container("alone", [waves], share=10)], seconds)
@@ -38,7 +33,7 @@ def test_long_kernels_on_sixteen_streams_are_paid_back(
     assert 100 * wave / length == pytest.approx(10, abs=1.0)
 
 
-def _beginnings(history: list[float], pause: float) -> list[float]:
+def _beginnings(history, pause):
     """The times at which the card began to work after a pause of this length."""
     found, last = [], -math.inf
     for index, busy in enumerate(history):
@@ -50,7 +45,7 @@ def _beginnings(history: list[float], pause: float) -> list[float]:
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_a_kernel_that_is_never_reported_is_paid_for(world: Worlds, mode: str) -> None:
+def test_a_kernel_that_is_never_reported_is_paid_for(world, mode):
     """Each process is killed in a kernel far beyond its turn, and the next one starts.
 
     No account contains their time. A container that keeps others waiting pays for it by the clock.

@@ -1,13 +1,9 @@
 """Kernels of one process that wait for each other's launch, beside another active container."""
 
-from collections.abc import Callable
-
 import pytest
 
 from share import workloads as w
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 #: Microseconds from one launch to its partner's: within a turn, and past the end of one.
 _PAUSES = (100, 30_000)
@@ -16,9 +12,7 @@ _PAUSES = (100, 30_000)
 @pytest.mark.parametrize("pause_us", _PAUSES)
 @pytest.mark.parametrize("cards", [(0, 0), (0, 1)], ids=["two streams", "two cards"])
 @pytest.mark.parametrize("neighbour", [True, False], ids=["in company", "alone"])
-def test_a_launch_that_a_running_kernel_waits_for_is_made(
-    world: Worlds, pause_us: int, cards: tuple[int, int], *, neighbour: bool
-) -> None:
+def test_a_launch_that_a_running_kernel_waits_for_is_made(world, pause_us, cards, *, neighbour):
     """The first runs until the second does, even if its turn ends long before that."""
     seconds = 5.0
     kernels = Program((seconds, 500, pause_us, *cards), name="dependent_kernels")

@@ -1,19 +1,15 @@
 """Contexts that end with work in flight: no program hangs, and all work is billed."""
 
-from collections.abc import Callable
-
 import pytest
 
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 _SHARE, _SECONDS = 30, 4.0
 
 
 @pytest.mark.parametrize("how", ["destroy", "reset", "release"])
 @pytest.mark.parametrize("kernel_us", [100, 5_000])
-def test_contexts_ended_with_work_in_flight(world: Worlds, how: str, kernel_us: int) -> None:
+def test_contexts_ended_with_work_in_flight(world, how, kernel_us):
     """The share is not exceeded. It may not be reached: the driver cannot time such kernels."""
     ends = Program((_SECONDS, kernel_us, how), name="ends")
     played = world().play([Container("alone", [ends], share=_SHARE)], _SECONDS)
@@ -24,7 +20,7 @@ def test_contexts_ended_with_work_in_flight(world: Worlds, how: str, kernel_us: 
 
 
 @pytest.mark.parametrize("how", ["destroy", "reset", "release"])
-def test_contexts_ended_beside_a_neighbour(world: Worlds, how: str) -> None:
+def test_contexts_ended_beside_a_neighbour(world, how):
     """A program that destroys its contexts gets no more than its part; the other gets the rest."""
     both = [
         Container("ends", [Program((_SECONDS, 1_000, how), name="ends")], 50),

@@ -1,15 +1,10 @@
 """Unusual ways to launch, under which a share is as exact as under the usual ones."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 
 from share import workloads as w
 from share.variants import varied
-from support.engine_time import Played
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 _SECONDS = 10.0
 
@@ -23,16 +18,14 @@ _WHOLE_CARD = 108
 _BESIDE = (None, "the rest", "ten less")
 
 
-def _containers(
-    program: Program, share: int, beside: str | None, **options: object
-) -> list[Container]:
-    first = Container("first", [program], share, **options)  # type: ignore[arg-type]
+def _containers(program, share, beside, **options):
+    first = Container("first", [program], share, **options)
     rest = {None: 0, "the rest": 100 - share, "ten less": 90 - share}[beside]
     busy = [Container("busy", [w.ASYNC_500US.program], rest)] if rest > 0 else []
     return [first, *busy]
 
 
-def _assert_exact(played: Played, containers: Sequence[Container]) -> None:
+def _assert_exact(played, containers):
     parts = [played.share(one.name) for one in containers]
     assert parts == pytest.approx([one.share for one in containers], abs=_ERROR)
 
@@ -46,9 +39,7 @@ def _assert_exact(played: Played, containers: Sequence[Container]) -> None:
         _BESIDE,
     ),
 )
-def test_launches_that_return_when_their_kernel_has_ended(
-    world: Worlds, us: int, share: int, beside: str | None
-) -> None:
+def test_launches_that_return_when_their_kernel_has_ended(world, us, share, beside):
     """With CUDA_LAUNCH_BLOCKING=1. The time in a call is not idle time.
 
     Any program can set the variable, so it must not turn a share off.
@@ -71,8 +62,8 @@ def test_launches_that_return_when_their_kernel_has_ended(
     ),
 )
 def test_many_threads_with_default_streams_of_their_own(
-    world: Worlds, *, threads: int, us: int, blocks: int, share: int, beside: str | None
-) -> None:
+    world, *, threads, us, blocks, share, beside
+):
     program = Program((_SECONDS, threads, us, blocks, 4), name="thread_streams")
     containers = _containers(program, share, beside)
     _assert_exact(world().play(containers, _SECONDS), containers)
@@ -87,8 +78,6 @@ def test_many_threads_with_default_streams_of_their_own(
         _BESIDE,
     ),
 )
-def test_launches_into_a_stream_of_a_context_that_is_not_current(
-    world: Worlds, us: int, share: int, beside: str | None
-) -> None:
+def test_launches_into_a_stream_of_a_context_that_is_not_current(world, us, share, beside):
     containers = _containers(Program((_SECONDS, us), name="not_current"), share, beside)
     _assert_exact(world().play(containers, _SECONDS), containers)

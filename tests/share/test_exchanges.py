@@ -4,22 +4,18 @@ A kernel that waits spins until its partner has been on the engine. So both proc
 container have the lease together. A container with such kernels must not get more than its share.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from share import workloads as w
-from share.variants import MODES, Mode, varied
-from support.engine_time import Played
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from share.variants import MODES, varied
+from support.world import Container, Event, Program
 
 _SECONDS = 10.0
 
 
-def _exchanges(played: Played) -> int:
+def _exchanges(played):
     """The exchanges of the process that has launched less."""
     return min(sum(kernels.values()) for kernels in played.launched["job"])
 
@@ -36,8 +32,8 @@ def _exchanges(played: Played) -> int:
     ),
 )
 def test_an_exchange_takes_twice_as_long_as_its_share_makes_it_at_most(
-    world: Worlds, *, us: int, kernels: int, share: int, mode: Mode, neighbours: int
-) -> None:
+    world, *, us, kernels, share, mode, neighbours
+):
     ranks = [Program((us, kernels), name="exchange")] * 2
     containers = [
         Container("job", ranks, share, mode),
@@ -69,9 +65,7 @@ _PAIR_US = (400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_500, 2_000, 2_500)
         ("processes", "streams"),
     ),
 )
-def test_kernels_that_meet_get_no_more_than_their_share(
-    world: Worlds, us: int, share: int, way: str
-) -> None:
+def test_kernels_that_meet_get_no_more_than_their_share(world, us, share, way):
     """They had 98 percent of the card at a share of 1, because a stall went before every debt."""
     pairs = Program((1_000_000, f"swap_{us}us_meets2_streams", 0), name="null_between")
     ranks = [Program((us, 1), name="exchange")] * 2

@@ -6,18 +6,14 @@ The account is the tenant's own file. For the coordinator, the reports of work a
 are hints at most.
 """
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
 
 from share import workloads as w
 from share.interactive import DECODE
-from share.variants import MODES, TORTURE, Mode, varied
-from support.engine_time import Played
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from share.variants import MODES, TORTURE, varied
+from support.world import Container, Event, Program
 
 #: All windows of this many seconds are compared.
 _WINDOW, _SECONDS = 10.0, 12.0
@@ -50,7 +46,7 @@ _FAILING = {
 }
 
 
-def _windows(played: Played, name: str) -> list[float]:
+def _windows(played, name):
     begins = range(int(_SECONDS - _WINDOW) + 1)
     return [played.share(name, begin, begin + _WINDOW) for begin in begins]
 
@@ -59,9 +55,7 @@ def _windows(played: Played, name: str) -> list[float]:
     ("lie", "us", "honest", "mode"),
     varied(_SOME, _LIES, _KERNELS, (80, 50), MODES, failing=_FAILING),
 )
-def test_an_honest_trainer_beside_a_liar(
-    world: Worlds, lie: str, us: int, honest: int, mode: Mode
-) -> None:
+def test_an_honest_trainer_beside_a_liar(world, lie, us, honest, mode):
     """A liar may wait for ever for the card, because of its own report."""
     containers = [
         Container("liar", [Program((_SECONDS, lie, us), name="liar")], 100 - honest, mode),
@@ -75,7 +69,7 @@ def test_an_honest_trainer_beside_a_liar(
 
 
 @pytest.mark.parametrize("us", [500, pytest.param(100_000, marks=TORTURE)])
-def test_a_liar_alone(world: Worlds, us: int) -> None:
+def test_a_liar_alone(world, us):
     """False reports of its engine time do not raise its share either."""
     liar = Container("liar", [Program((_SECONDS, "unused", us), name="liar")], 30)
     played = world().play([liar], _SECONDS, [Event(_SECONDS - 1, "look", "liar")])
@@ -97,7 +91,7 @@ def test_a_liar_alone(world: Worlds, us: int) -> None:
         ),
     ],
 )
-def test_idle_liars_raise_no_ceiling(world: Worlds, lie: str, count: int, beside: str) -> None:
+def test_idle_liars_raise_no_ceiling(world, lie, count, beside):
     """Each idle slice that reported work multiplied the share of a friend with a hard one."""
     others = {
         "nobody": [],

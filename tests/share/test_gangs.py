@@ -4,34 +4,30 @@ Each has a trainer beside it. If the two got their turns at different times, eac
 other through its own turn. So they are a gang.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from share.variants import varied
-from support.engine_time import Played
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 _CARDS = "a100,a100"
 _SECONDS = 4.0
 
 
-def _rank(card: int, share: int, us: int) -> Container:
+def _rank(card, share, us):
     program = Program((_SECONDS, us, card), name="collective")
     # On the stub, kernels of one group meet.
     group = {"STUB_GPU_GROUP": "job"}
     return Container(f"rank{card}", [program], share, variables=group, gang=b"the ranks of job")
 
 
-def _trainer(card: int, share: int) -> Container:
+def _trainer(card, share):
     options = ("--work", "async", "--kernel-us", 500, "--device", card)
     return Container(f"trainer{card}", [Program(options)], share)
 
 
-def _rounds(played: Played) -> int:
+def _rounds(played):
     """Of the rank that has launched less."""
     return min(
         sum(kernels.values()) for card in (0, 1) for kernels in played.launched[f"rank{card}"]
@@ -47,9 +43,7 @@ def _rounds(played: Played) -> int:
     ),
     ids=str,
 )
-def test_a_gang_is_as_fast_as_its_smallest_share_allows(
-    world: Worlds, us: int, shares: tuple[int, int]
-) -> None:
+def test_a_gang_is_as_fast_as_its_smallest_share_allows(world, us, shares):
     ranks = [_rank(card, share, us) for card, share in enumerate(shares)]
     trainers = [_trainer(card, 100 - share) for card, share in enumerate(shares)]
     alone = [replace(rank, share=None, bare=True) for rank in ranks]

@@ -1,6 +1,5 @@
 """Guarantees about shares that no other file tests; each test's name is the guarantee."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -8,9 +7,7 @@ import pytest
 from share import workloads as w
 from share.test_alone import jain
 from share.workloads import Workload
-from support.world import Container, Event, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event, Program
 
 #: Seconds until a change takes effect, and until a program that becomes active gets its first
 #: grant.
@@ -21,7 +18,7 @@ _TURN = 0.02
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 90), (90, 10)])
-def test_a_change_takes_effect_within_100_ms(world: Worlds, before: int, after: int) -> None:
+def test_a_change_takes_effect_within_100_ms(world, before, after):
     """The fifth of a second after these is measured, so that 50 ms more would show."""
     alone = w.ASYNC_500US.alone(before)
     change = Event(2.0, "set", "alone", now=replace(alone, share=after))
@@ -31,7 +28,7 @@ def test_a_change_takes_effect_within_100_ms(world: Worlds, before: int, after: 
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_a_change_beside_others_takes_effect_within_100_ms(world: Worlds, mode: str) -> None:
+def test_a_change_beside_others_takes_effect_within_100_ms(world, mode):
     """Turns are 20 ms, so each container has several in a fifth of a second."""
     both = [
         Container(name, [w.ASYNC_500US.program], share, mode)
@@ -49,9 +46,7 @@ def test_a_change_beside_others_takes_effect_within_100_ms(world: Worlds, mode: 
 
 @pytest.mark.parametrize("early", [1, 2])
 @pytest.mark.parametrize("begin", [2.0, 2.013])
-def test_the_first_grant_comes_soon_beside_fewer_too(
-    world: Worlds, early: int, begin: float
-) -> None:
+def test_the_first_grant_comes_soon_beside_fewer_too(world, early, begin):
     workload = w.ASYNC_5MS
     others = [Container(f"c{index}", [workload.program], 30) for index in range(early)]
     late = Container("late", [replace(workload.program, begin=begin)], 10)
@@ -61,7 +56,7 @@ def test_the_first_grant_comes_soon_beside_fewer_too(
     assert first <= begin + _GRANT + workload.longest_us / 1e6
 
 
-def test_ten_processes_get_equal_parts_beside_others(world: Worlds) -> None:
+def test_ten_processes_get_equal_parts_beside_others(world):
     program = w.ASYNC_500US.program
     both = [Container("ten", [program] * 10, 40, "soft"), Container("one", [program], 60, "soft")]
     played = world().play(both, 12.0)
@@ -71,7 +66,7 @@ def test_ten_processes_get_equal_parts_beside_others(world: Worlds) -> None:
     assert jain(parts) >= 0.95, parts
 
 
-def test_a_neighbour_without_a_share_takes_the_rest_of_two_shares(world: Worlds) -> None:
+def test_a_neighbour_without_a_share_takes_the_rest_of_two_shares(world):
     """After the half second of work that it has queued before the others start."""
     program = w.ASYNC_500US.program
     three = [
@@ -85,7 +80,7 @@ def test_a_neighbour_without_a_share_takes_the_rest_of_two_shares(world: Worlds)
 
 
 @pytest.mark.parametrize("mode", ["hard", "soft"])
-def test_kernels_of_two_seconds_are_paid_back_beside_others(world: Worlds, mode: str) -> None:
+def test_kernels_of_two_seconds_are_paid_back_beside_others(world, mode):
     """Each keeps the other waiting for a hundred turns."""
     long = Program(("--work", "sync", "--kernel-us", "2000000"))
     both = [
@@ -113,9 +108,7 @@ _MORE = [
     _MORE,
     ids=lambda value: value.name if isinstance(value, Workload) else str(value),
 )
-def test_two_containers_have_their_shares(
-    world: Worlds, workload: Workload, shares: tuple[int, int], mode: str
-) -> None:
+def test_two_containers_have_their_shares(world, workload, shares, mode):
     both = [
         Container(name, [workload.program], share, mode)
         for name, share in zip("ab", shares, strict=True)
@@ -143,9 +136,7 @@ def test_two_containers_have_their_shares(
     ],
     ids=str,
 )
-def test_collectives_continue_whatever_the_shares(
-    world: Worlds, shares: tuple[int | None, int | None], mode: str, late: float
-) -> None:
+def test_collectives_continue_whatever_the_shares(world, shares, mode, late):
     """Two processes of each container, one on each card, that wait for each other.
 
     A kernel that waits is busy too, so the test counts how often they meet.
@@ -169,6 +160,6 @@ def test_collectives_continue_whatever_the_shares(
         assert meetings >= 0.8 * due, f"{container.name} hardly gets on: {meetings} of {due}"
 
 
-def _part(share: int | None) -> int:
+def _part(share):
     """Percent. Beside a container with 20, one without a share gets the rest."""
     return 80 if share is None or share == 100 else share

@@ -4,18 +4,12 @@ An interactive program launches little, waits, and pauses. It may use the unused
 later, and its neighbours must not hold the card when it returns.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
-
 import pytest
 
 from share import workloads as w
 from share.interactive import DECODE, SECONDS, p95_ms, server, step_ms, without_us
 from share.variants import TORTURE, varied
-from share.workloads import Workload
-from support.world import Container, Played, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 
 @pytest.mark.parametrize(
@@ -23,7 +17,7 @@ Worlds = Callable[..., World]
     varied([(w.ASYNC_500US, 1), (w.ASYNC_500US, 2)], (w.ASYNC_50US, w.ASYNC_500US), (1, 2, 3)),
     ids=lambda value: getattr(value, "name", str(value)),
 )
-def test_short_steps_beside_trainers(world: Worlds, trainer: Workload, count: int) -> None:
+def test_short_steps_beside_trainers(world, trainer, count):
     """With equal soft shares, the driver divides the card as without us."""
     share = 100 // (count + 1)
     trainers = [
@@ -37,7 +31,7 @@ def test_short_steps_beside_trainers(world: Worlds, trainer: Workload, count: in
     assert _together(held, containers) >= 0.98 * _together(bare, containers)
 
 
-def test_short_steps_of_a_high_priority_beside_a_trainer(world: Worlds) -> None:
+def test_short_steps_of_a_high_priority_beside_a_trainer(world):
     containers = [
         Container("decode", [DECODE.program], 50, "soft", "high"),
         Container("trainer", [w.ASYNC_500US.program], 50, "soft"),
@@ -52,9 +46,7 @@ def test_short_steps_of_a_high_priority_beside_a_trainer(world: Worlds) -> None:
     "kernel_ms", [11, 200, *(pytest.param(ms, marks=TORTURE) for ms in (5, 20, 50))]
 )
 @pytest.mark.parametrize(("share", "priority", "least"), [(50, "normal", 0.97), (80, "high", 0.85)])
-def test_short_steps_beside_long_kernels(
-    world: Worlds, kernel_ms: int, share: int, priority: str, least: float
-) -> None:
+def test_short_steps_beside_long_kernels(world, kernel_ms, share, priority, least):
     """A program that returned behind each long kernel got 7 percent of the card instead of 42."""
     trainer = Program(("--work", "async", "--kernel-us", 1_000 * kernel_ms))
     containers = [
@@ -68,7 +60,7 @@ def test_short_steps_beside_long_kernels(
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(2, marks=TORTURE)])
-def test_programs_with_short_steps_beside_each_other(world: Worlds, count: int) -> None:
+def test_programs_with_short_steps_beside_each_other(world, count):
     """Together they have more work than the card can do, and each pauses often."""
     share = 100 // count
     containers = [
@@ -82,9 +74,7 @@ def test_programs_with_short_steps_beside_each_other(world: Worlds, count: int) 
 
 @pytest.mark.parametrize("mode", ["hard", pytest.param("soft", marks=TORTURE)])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=TORTURE) for seed in range(2, 9))])
-def test_a_server_alone_with_requests_below_its_share(
-    world: Worlds, seed: int, mode: Literal["hard", "soft"]
-) -> None:
+def test_a_server_alone_with_requests_below_its_share(world, seed, mode):
     """The quiet time before a burst of requests has saved the credit for it."""
     seconds = 60.0
     alone = Container("server", [server(seconds, seed)], 50, mode)
@@ -98,7 +88,7 @@ def test_a_server_alone_with_requests_below_its_share(
 @pytest.mark.parametrize(
     "seed", [2, 4, *(pytest.param(seed, marks=TORTURE) for seed in (3, 5, 7, 8))]
 )
-def test_a_server_beside_a_trainer(world: Worlds, seed: int, mode: Literal["hard", "soft"]) -> None:
+def test_a_server_beside_a_trainer(world, seed, mode):
     """Not with seed 6: its requests take the whole share for three seconds."""
     containers = [
         Container("server", [server(SECONDS, seed)], 50, mode),
@@ -111,7 +101,7 @@ def test_a_server_beside_a_trainer(world: Worlds, seed: int, mode: Literal["hard
 
 
 @pytest.mark.parametrize("us", [5_000, *(pytest.param(us, marks=TORTURE) for us in (500, 20_000))])
-def test_frames_of_a_program_with_more_share_than_it_needs(world: Worlds, us: int) -> None:
+def test_frames_of_a_program_with_more_share_than_it_needs(world, us):
     """30 frames a second need 9 % of the card. It pays for its neighbour's kernels beside its own.
 
     docs/configuration.md says by how much the share has to exceed the need.
@@ -125,6 +115,6 @@ def test_frames_of_a_program_with_more_share_than_it_needs(world: Worlds, us: in
     assert max(late) < 1000 * period_us
 
 
-def _together(played: Played, containers: Sequence[Container]) -> float:
+def _together(played, containers):
     """Percent of the card that they have, without their first second."""
     return sum(played.share(one.name, 1.0) for one in containers)

@@ -5,16 +5,11 @@ launches meanwhile, because the kernel might have waited for them. Then its neig
 for four seconds. Whether it did depended on the length of the kernels, so the tests scan lengths.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from share import workloads as w
-from share.variants import MODES, TORTURE, Mode, varied
-from support.engine_time import Played
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from share.variants import MODES, TORTURE, varied
+from support.world import Container, Program
 
 _SECONDS = 6.0
 
@@ -28,11 +23,11 @@ _LENGTHS = (
 )
 
 
-def _kernels(ms: int) -> Program:
+def _kernels(ms):
     return Program(("--work", "async", "--kernel-us", 1000 * ms, *_QUEUE))
 
 
-def _graphs(ms: int) -> Program:
+def _graphs(ms):
     """A graph of twenty kernels is one launch."""
     return Program(("--work", "graph", "--kernel-us", 50 * ms, "--chain", 20, *_QUEUE))
 
@@ -40,7 +35,7 @@ def _graphs(ms: int) -> Program:
 _HOW = {"kernels": _kernels, "graphs": _graphs}
 
 
-def _least(played: Played, name: str) -> float:
+def _least(played, name):
     """The smallest part of any second, from the start on, in percent."""
     spent = played.history(name)
     return min(100 * sum(spent[first : first + 100]) for first in range(len(spent) - 99))
@@ -62,9 +57,7 @@ def _least(played: Played, name: str) -> float:
         MODES,
     ),
 )
-def test_a_neighbour_of_long_launches(
-    world: Worlds, how: str, ms: int, processes: int, mode: Mode
-) -> None:
+def test_a_neighbour_of_long_launches(world, how, ms, processes, mode):
     both = [
         Container("long", [_HOW[how](ms)] * processes, 20, mode),
         Container("neighbour", [w.ASYNC_500US.program], 79, mode),
@@ -78,7 +71,7 @@ def test_a_neighbour_of_long_launches(
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=TORTURE)])
 @pytest.mark.parametrize("mode", ["soft", pytest.param("hard", marks=TORTURE)])
-def test_training_steps_of_one_graph_each(world: Worlds, mode: Mode, processes: int) -> None:
+def test_training_steps_of_one_graph_each(world, mode, processes):
     both = [
         Container("training", [_graphs(90)] * processes, 50, mode),
         Container("neighbour", [w.ASYNC_500US.program], 50, mode),
@@ -106,7 +99,7 @@ def test_training_steps_of_one_graph_each(world: Worlds, mode: Mode, processes: 
         ),
     ],
 )
-def test_long_launches_among_short_ones(world: Worlds, kernels_us: str) -> None:
+def test_long_launches_among_short_ones(world, kernels_us):
     """As in a training step: a graph, and some kernels behind it."""
     mixed = Program(("--work", "async", "--kernel-us", kernels_us, *_QUEUE))
     both = [
@@ -117,7 +110,7 @@ def test_long_launches_among_short_ones(world: Worlds, kernels_us: str) -> None:
     assert _least(played, "neighbour") >= 60
 
 
-def _different(count: int, ms: int, how: str, before: int) -> Program:
+def _different(count, ms, how, before):
     return Program((_SECONDS, count, 1000 * ms, how, before), name="different")
 
 
@@ -141,9 +134,7 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16)
         (0, 1000),
     ),
 )
-def test_different_long_launches(
-    world: Worlds, *, how: str, count: int, ms: int, processes: int, before: int
-) -> None:
+def test_different_long_launches(world, *, how, count, ms, processes, before):
     """Also behind short kernels: the driver's queue has room for more of them."""
     both = [
         Container("long", [_different(count, ms, how, before)] * processes, 20),
@@ -155,7 +146,7 @@ def test_different_long_launches(
 
 @pytest.mark.parametrize("company", ["alone", pytest.param("beside one", marks=TORTURE)])
 @pytest.mark.parametrize("us", [200, *(pytest.param(us, marks=TORTURE) for us in (20, 1000))])
-def test_many_different_short_kernels_lose_no_time(world: Worlds, us: int, company: str) -> None:
+def test_many_different_short_kernels_lose_no_time(world, us, company):
     """Each of a thousand is launched for the first time once."""
     seconds = 1.5
     program = Program((seconds, 1000, us, "kernels", 0), name="different")

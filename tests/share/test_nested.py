@@ -1,13 +1,9 @@
 """Slices within slices: of their shares, the lowest applies."""
 
-from collections.abc import Callable
-
 import pytest
 
 from share import workloads as w
-from support.world import Container, Kit, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 SECONDS = 4.0
 
@@ -16,7 +12,7 @@ WITHIN = 'printf "%s\\n" "${HAMI_SLICE%/*}/outer" "$HAMI_SLICE" > "$HAMI_SLICE/l
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(50, 20), (20, 50), (None, 20)])
-def test_the_lowest_share_applies(world: Worlds, kit: Kit, outer: int | None, inner: int) -> None:
+def test_the_lowest_share_applies(world, kit, outer, inner):
     """The turns are the outermost slice's; the share of the inner one held nothing there."""
     load = kit.command(w.ASYNC_500US.program, SECONDS)
     within = Program(("sh", "-c", WITHIN, "sh", *load), command=True)

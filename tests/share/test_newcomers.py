@@ -1,16 +1,12 @@
 """A container without a share does not fill the card's queue before those with a share."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from share import workloads as w
 from share.workloads import Workload
-from support.engine_time import Played
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 #: Seconds until a newcomer has its first turn. The longest kernel that is running adds to this.
 _GRANT = 0.05
@@ -19,12 +15,12 @@ _GRANT = 0.05
 _SAVED = 0.1
 
 
-def _named(value: object) -> str:
+def _named(value):
     return value.name if isinstance(value, Workload) else str(value)
 
 
 @pytest.mark.parametrize("workload", [w.ASYNC_20US, w.ASYNC_500US, w.ASYNC_5MS], ids=_named)
-def test_an_idle_container_with_a_share_costs_no_work(world: Worlds, workload: Workload) -> None:
+def test_an_idle_container_with_a_share_costs_no_work(world, workload):
     """Launches are metered then, and few are in flight."""
     seconds = 3.0
     bare = world().play([replace(workload.alone(None, bare=True), name="free")], seconds)
@@ -36,7 +32,7 @@ def test_an_idle_container_with_a_share_costs_no_work(world: Worlds, workload: W
     assert held.billed["free"] >= 0.99 * held.busy("free") - 0.5
 
 
-def test_containers_without_a_share_divide_the_card_as_without_us(world: Worlds) -> None:
+def test_containers_without_a_share_divide_the_card_as_without_us(world):
     workloads = [w.ASYNC_20US, w.ASYNC_500US, w.ASYNC_5MS]
     bare = [Container(f"c{i}", [one.program], bare=True) for i, one in enumerate(workloads)]
     idle = Container("idle", [w.IDLE], 30)
@@ -48,7 +44,7 @@ def test_containers_without_a_share_divide_the_card_as_without_us(world: Worlds)
     assert sum(parts[1]) >= 0.995 * sum(parts[0])
 
 
-def _until_busy(played: Played, name: str, begin: float, seconds: float) -> float:
+def _until_busy(played, name, begin, seconds):
     """Seconds from an instant until a container has had this much engine time."""
     had = 0.0
     buckets = played.history(name)[round(begin * 100) :]
@@ -61,9 +57,7 @@ def _until_busy(played: Played, name: str, begin: float, seconds: float) -> floa
 
 @pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_5MS, w.ASYNC_50MS], ids=_named)
 @pytest.mark.parametrize("already", [1, 2, 3])
-def test_a_container_that_starts_beside_programs_without_a_share(
-    world: Worlds, workload: Workload, already: int
-) -> None:
+def test_a_container_that_starts_beside_programs_without_a_share(world, workload, already):
     early = [Container(f"c{index}", [workload.program]) for index in range(already)]
     begin = 2.0
     late = [w.IDLE, replace(w.ASYNC_5MS.program, begin=begin)]
@@ -79,7 +73,7 @@ def test_a_container_that_starts_beside_programs_without_a_share(
 _QUEUE = ("--work", "async", "--kernel-us", 10_000, "--queue-ms", 5000)
 
 
-def test_a_queue_from_before_the_first_share(world: Worlds) -> None:
+def test_a_queue_from_before_the_first_share(world):
     """Five seconds of kernels that were launched before a container with a share was active.
 
     While they last, the driver divides the card, and the newcomer is billed for the time that its
@@ -100,7 +94,7 @@ def test_a_queue_from_before_the_first_share(world: Worlds) -> None:
     assert played.share("late", done + 0.1) == pytest.approx(30, abs=1.0)
 
 
-def test_a_queue_from_before_whose_owner_continues(world: Worlds) -> None:
+def test_a_queue_from_before_whose_owner_continues(world):
     """Its later launches are behind its queue; the newcomer does not wait for them."""
     free = Container("free", [Program(_QUEUE)])
     begin = 1.0
@@ -118,7 +112,7 @@ def test_a_queue_from_before_whose_owner_continues(world: Worlds) -> None:
 
 
 @pytest.mark.parametrize("workload", [w.ASYNC_500US, w.ASYNC_5MS], ids=_named)
-def test_after_each_long_pause(world: Worlds, workload: Workload) -> None:
+def test_after_each_long_pause(world, workload):
     """20 ms of work, and then 380 ms of nothing, in which the other does not fill its queue."""
     bursts = ("--work", "bursty", "--kernel-us", 500, "--busy-percent", 5, "--period-us", 400_000)
     capped = Container("capped", [Program(bursts)], 30)
@@ -131,7 +125,7 @@ def test_after_each_long_pause(world: Worlds, workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("already", [1, 3])
-def test_a_queue_of_half_a_second_from_each_before(world: Worlds, already: int) -> None:
+def test_a_queue_of_half_a_second_from_each_before(world, already):
     """Most programs queue this much. The newcomer's first kernel is one of several on the card."""
     early = [Container(f"c{index}", [w.ASYNC_5MS.program]) for index in range(already)]
     begin = 2.0

@@ -6,18 +6,15 @@ streams. Such a launch must be made although its process has used up its share, 
 hangs. The program owes the engine time of these launches, like any other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Literal, get_args
 
 import pytest
 
 from share import workloads as w
-from share.variants import MODES, TORTURE, Mode, varied
-from support.engine_time import Played
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from share.variants import MODES, TORTURE, varied
+from support.world import Container, Program
 
 Company = Literal["alone", "beside one", "beside three"]
 
@@ -32,7 +29,7 @@ _HOW = ("launch", "host")
 _SHORTEST = 2.0
 
 
-def _containers(program: Program, share: int, mode: Mode, company: Company) -> list[Container]:
+def _containers(program, share, mode, company):
     """The program with its share, and neighbours with the rest that always have work."""
     count = {"alone": 0, "beside one": 1, "beside three": 3}[company]
     rest = [max(1, (100 - share) // count)] * count if count else []
@@ -43,7 +40,7 @@ def _containers(program: Program, share: int, mode: Mode, company: Company) -> l
     return [Container("waiting", [program], share, mode), *neighbours]
 
 
-def _play(world: World, containers: Sequence[Container], work: float) -> Played:
+def _play(world, containers, work):
     """``work``: about how many seconds of engine time the first container's program needs.
 
     Its neighbours run for about as long as it may take.
@@ -53,7 +50,7 @@ def _play(world: World, containers: Sequence[Container], work: float) -> Played:
     return world.play(containers, round(max(_SHORTEST, 3 * 100 * work / share + 1), 2))
 
 
-def _assert_ended(played: Played, rounds: int, share: int) -> None:
+def _assert_ended(played, rounds, share):
     """Its share slows it down and no more. Time in which its kernels spin counts as its own."""
     (said,) = played.said["waiting"]
     assert said, "it never came to its end"
@@ -104,15 +101,8 @@ def _assert_ended(played: Played, rounds: int, share: int) -> None:
     ),
 )
 def test_a_kernel_that_spins_until_it_is_opened(
-    world: Worlds,
-    *,
-    how: str,
-    threads: int,
-    behind: int,
-    share: int,
-    mode: Mode,
-    company: Company,
-) -> None:
+    world, *, how, threads, behind, share, mode, company
+):
     """Its thread opens it only after further launches behind it."""
     rounds, us = 3, 500
     gates = Program((rounds, threads, us, behind, how), name="gates")
@@ -133,9 +123,7 @@ def test_a_kernel_that_spins_until_it_is_opened(
     ),
 )
 @pytest.mark.parametrize("how", _HOW)
-def test_short_and_long_kernels_behind_one_that_spins(
-    world: Worlds, *, how: str, us: int, behind: int, share: int, mode: Mode
-) -> None:
+def test_short_and_long_kernels_behind_one_that_spins(world, *, how, us, behind, share, mode):
     rounds = 3
     gates = Program((rounds, 1, us, behind, how), name="gates")
     alone = _containers(gates, share, mode, "alone")
@@ -164,9 +152,7 @@ def test_short_and_long_kernels_behind_one_that_spins(
     ),
 )
 @pytest.mark.parametrize("us", [500, pytest.param(5_000, marks=TORTURE)])
-def test_streams_whose_kernels_need_each_other(
-    world: Worlds, *, streams: int, us: int, share: int, mode: Mode, company: Company
-) -> None:
+def test_streams_whose_kernels_need_each_other(world, *, streams, us, share, mode, company):
     """None of the kernels ends before the last of them is launched."""
     # The stub takes seconds for a stall of hundreds of streams.
     rounds = 6 if streams <= 64 else 2
@@ -199,8 +185,8 @@ _PAUSES = (0, 5_000)
     ),
 )
 def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
-    world: Worlds, *, us: int, pause_us: int, share: int, mode: Mode, company: Company
-) -> None:
+    world, *, us, pause_us, share, mode, company
+):
     """An event in the NULL stream between the two launches would be a barrier between them."""
     # The time of a kernel has to be known before its launches are metered together.
     rounds = 60
@@ -231,9 +217,7 @@ def test_blocking_streams_whose_kernels_need_each_other_beside_the_null_stream(
         },
     ),
 )
-def test_kernels_of_blocking_streams_stay_beside_each_other(
-    world: Worlds, us: int, share: int, mode: Mode, company: Company
-) -> None:
+def test_kernels_of_blocking_streams_stay_beside_each_other(world, us, share, mode, company):
     """Two kernels in two streams take the engine time of one, as without us."""
     rounds, pause_us = 60, 500
     program = Program((rounds, f"beside_{us}us", pause_us), name="null_between")
@@ -252,7 +236,7 @@ def test_kernels_of_blocking_streams_stay_beside_each_other(
         ("alone", "beside one"),
     ),
 )
-def test_what_is_let_through_is_owed(world: Worlds, how: str, share: int, company: Company) -> None:
+def test_what_is_let_through_is_owed(world, how, share, company):
     """A program does not exceed its share by kernels that wait for launches."""
     rounds, us, behind = 100, 500, 8
     gates = Program((rounds, 1, us, behind, how), name="gates")
@@ -265,7 +249,7 @@ def test_what_is_let_through_is_owed(world: Worlds, how: str, share: int, compan
     assert used * (1 - 1 / rounds) <= 1.02 * share / 100 * elapsed + 0.02
 
 
-def test_a_benchmark_with_blocking_kernels_makes_half_as_many_samples(world: Worlds) -> None:
+def test_a_benchmark_with_blocking_kernels_makes_half_as_many_samples(world):
     """The time in which its kernels spin is billed; it made a tenth of them at 90 percent."""
     samples = Program((400, 1, 500, 4, "host"), name="gates")
     alone = _containers(samples, 90, "hard", "alone")
@@ -286,7 +270,7 @@ def test_a_benchmark_with_blocking_kernels_makes_half_as_many_samples(world: Wor
     ],
     ids=lambda program: f"{program.name}-{program.options[-1]}",
 )
-def test_without_us_they_end_too(world: Worlds, program: Program) -> None:
+def test_without_us_they_end_too(world, program):
     """Otherwise the other tests would show nothing."""
     bare = Container("waiting", [program], bare=True)
     beside = Container("busy", [w.ASYNC_500US.program], bare=True)

@@ -5,15 +5,12 @@ completes less than its share of this, work is lost, even if the engine is busy 
 share says.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from share.variants import MODES, Mode, varied
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from share.variants import MODES, varied
+from support.world import Container, Program
 
 _SECONDS = 10.0
 
@@ -28,9 +25,7 @@ _SECONDS = 10.0
         MODES,
     ),
 )
-def test_a_host_that_stalls_while_its_queue_runs(
-    world: Worlds, queued_ms: int, stall_ms: int, share: int, mode: Mode
-) -> None:
+def test_a_host_that_stalls_while_its_queue_runs(world, queued_ms, stall_ms, share, mode):
     """Alone on the card, a program may queue as deep as without us."""
     program = Program((_SECONDS, 500, queued_ms, stall_ms), name="stalls")
     alone = Container("alone", [program], share, mode)
@@ -50,9 +45,7 @@ def test_a_host_that_stalls_while_its_queue_runs(
         (10, 40, 90),
     ),
 )
-def test_a_pipeline_of_kernels_that_overlap(
-    world: Worlds, us: int, streams: int, share: int
-) -> None:
+def test_a_pipeline_of_kernels_that_overlap(world, us, streams, share):
     """Kernels of several streams overlap under a share too."""
     seconds = 5.0
     pipe = Container("alone", [Program((seconds, us, streams), name="pipe")], share)

@@ -1,18 +1,12 @@
 """A world on the virtual clock is the same each time; one on the real clock is only reported."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from share import workloads as w
-from support.engine_time import Played
-from support.world import Container, Event, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Event
 
 
-def _comparable(played: Played) -> Any:
+def _comparable(played):
     said = {
         name: [{key: value for key, value in one.items() if key != "pid"} for one in group]
         for name, group in played.said.items()
@@ -20,8 +14,8 @@ def _comparable(played: Played) -> Any:
     return said, played.launched, [played.history(name) for name in played.said]
 
 
-def test_two_runs_are_the_same(world: Worlds) -> None:
-    def run() -> Any:
+def test_two_runs_are_the_same(world):
+    def run():
         containers = [
             Container("a", [w.ASYNC_500US.program] * 2, 30, "soft"),
             Container("b", [w.ASYNC_5MS.program], 50, "soft"),
@@ -33,7 +27,7 @@ def test_two_runs_are_the_same(world: Worlds) -> None:
     assert run() == run()
 
 
-def test_without_us_programs_get_equal_parts(world: Worlds) -> None:
+def test_without_us_programs_get_equal_parts(world):
     """The card divides itself in this way, so the other tests show what the library does."""
     containers = [
         Container("a", [w.ASYNC_500US.program] * 2, bare=True),
@@ -47,7 +41,7 @@ def test_without_us_programs_get_equal_parts(world: Worlds) -> None:
 
 
 @pytest.mark.alone
-def test_the_same_containers_run_on_the_real_clock(world: Worlds) -> None:
+def test_the_same_containers_run_on_the_real_clock(world):
     containers = [Container(name, [w.ASYNC_500US.program], 50) for name in "ab"]
     played = world(clock="real").play(containers, 1.0)
     assert all(played.launched[name][0] for name in "ab")

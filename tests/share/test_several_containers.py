@@ -1,15 +1,11 @@
 """Containers beside each other get what their shares say, and together the whole card."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 
 from share import workloads as w
 from share.test_alone import jain
 from share.workloads import Workload
-from support.world import Container, World
-
-Worlds = Callable[..., World]
+from support.world import Container
 
 #: Seconds for several containers, of which each needs its 200 kernels.
 _LONG_ENOUGH = {
@@ -21,9 +17,7 @@ _LONG_ENOUGH = {
 }
 
 
-def _containers(
-    workload: Workload, shares: Sequence[int], mode: str, *, first: Workload | None = None
-) -> list[Container]:
+def _containers(workload, shares, mode, *, first=None):
     programs = [(first or workload).program, *[workload.program] * (len(shares) - 1)]
     return [
         Container(f"c{index}", [program], share, mode)
@@ -31,7 +25,7 @@ def _containers(
     ]
 
 
-def _named(value: object) -> str:
+def _named(value):
     if isinstance(value, Workload):
         return value.name
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -56,7 +50,7 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("workload", "shares", "mode"), MATRIX, ids=_named)
-def test_shares(world: Worlds, workload: Workload, shares: tuple[int, ...], mode: str) -> None:
+def test_shares(world, workload, shares, mode):
     containers = _containers(workload, shares, mode)
     played = world().play(containers, _LONG_ENOUGH[workload])
     parts = [played.share(one.name) for one in containers]
@@ -70,7 +64,7 @@ def test_shares(world: Worlds, workload: Workload, shares: tuple[int, ...], mode
 
 
 @pytest.mark.parametrize(("shares", "mode"), [((30, 70), "soft"), ((75, 25), "hard")], ids=_named)
-def test_short_kernels_beside_long_ones(world: Worlds, shares: tuple[int, ...], mode: str) -> None:
+def test_short_kernels_beside_long_ones(world, shares, mode):
     containers = _containers(w.ASYNC_50MS, shares, mode, first=w.ASYNC_500US)
     played = world().play(containers, 30.0)
     parts = [played.share(one.name) for one in containers]
@@ -79,7 +73,7 @@ def test_short_kernels_beside_long_ones(world: Worlds, shares: tuple[int, ...], 
         assert sum(parts) >= 98.5
 
 
-def test_idle_members_lend_their_time_by_weight(world: Worlds) -> None:
+def test_idle_members_lend_their_time_by_weight(world):
     busy = _containers(w.ASYNC_500US, (20, 40), "soft")
     idle = [Container(f"idle{index}", [w.IDLE], 20, "soft") for index in range(2)]
     played = world().play([*busy, *idle], 6.0)
@@ -88,19 +82,19 @@ def test_idle_members_lend_their_time_by_weight(world: Worlds) -> None:
     assert sum(parts) >= 98.5
 
 
-def test_hard_shares_below_the_whole_leave_the_rest_unused(world: Worlds) -> None:
+def test_hard_shares_below_the_whole_leave_the_rest_unused(world):
     containers = _containers(w.ASYNC_500US, (20, 30), "hard")
     played = world().play(containers, 6.0)
     assert [played.share(one.name) for one in containers] == pytest.approx([20, 30], abs=1.0)
 
 
-def test_idle_members_of_hard_mode_lend_nothing(world: Worlds) -> None:
+def test_idle_members_of_hard_mode_lend_nothing(world):
     busy = _containers(w.ASYNC_500US, (10, 20, 30), "hard")
     played = world().play([*busy, Container("idle", [w.IDLE], 40)], 6.0)
     assert [played.share(one.name) for one in busy] == pytest.approx([10, 20, 30], abs=1.0)
 
 
-def test_a_neighbour_without_a_share_takes_no_more_than_its_part(world: Worlds) -> None:
+def test_a_neighbour_without_a_share_takes_no_more_than_its_part(world):
     """Except for the half second of work that it has queued before the other starts."""
     program = w.ASYNC_500US.program
     both = [Container("capped", [program], 30), Container("free", [program])]
@@ -113,9 +107,7 @@ def test_a_neighbour_without_a_share_takes_no_more_than_its_part(world: Worlds) 
     ("share", "mode", "parts"),
     [(30, "hard", (16, 83)), (70, "hard", (35, 63)), (70, "soft", (49, 49))],
 )
-def test_beside_a_program_without_hami_a_share_is_not_guaranteed(
-    world: Worlds, share: int, mode: str, parts: tuple[int, int]
-) -> None:
+def test_beside_a_program_without_hami_a_share_is_not_guaranteed(world, share, mode, parts):
     """A hard share is a ceiling: the measured time includes time of the other program."""
     program = w.ASYNC_500US.program
     inside = Container("inside", [program], share, mode)
@@ -125,7 +117,7 @@ def test_beside_a_program_without_hami_a_share_is_not_guaranteed(
 
 
 @pytest.mark.parametrize(("policy", "part"), [("force", 30), ("default", 50)])
-def test_a_variable_beside_a_share(world: Worlds, policy: str, part: int) -> None:
+def test_a_variable_beside_a_share(world, policy, part):
     """One kind is a ceiling, and the other lends idle time, like the shares of a limits page.
 
     The coordinator does not see variables: for it the slice has no share, and may have the rest.
@@ -138,7 +130,7 @@ def test_a_variable_beside_a_share(world: Worlds, policy: str, part: int) -> Non
     assert parts == pytest.approx([part, 50], abs=1.0)
 
 
-def test_ten_processes_get_no_more_than_one(world: Worlds) -> None:
+def test_ten_processes_get_no_more_than_one(world):
     program = w.ASYNC_500US.program
     both = [Container("ten", [program] * 10, 30, "soft"), Container("one", [program], 70, "soft")]
     played = world().play(both, 4.0)
@@ -146,7 +138,7 @@ def test_ten_processes_get_no_more_than_one(world: Worlds) -> None:
 
 
 @pytest.mark.parametrize("workload", [w.ASYNC_20US, w.ASYNC_500US, w.ASYNC_5MS], ids=_named)
-def test_threads_that_wake_late(world: Worlds, workload: Workload) -> None:
+def test_threads_that_wake_late(world, workload):
     """Threads run 60 us late after a wake-up, as they do on a real machine.
 
     Each handover waits for several of them, so a little time is lost. No container is favoured.
@@ -158,7 +150,7 @@ def test_threads_that_wake_late(world: Worlds, workload: Workload) -> None:
     assert 100 * parts[0] / sum(parts) == pytest.approx(30, abs=1.0)
 
 
-def test_priority_goes_above_weights(world: Worlds) -> None:
+def test_priority_goes_above_weights(world):
     program = w.ASYNC_500US.program
     both = [
         Container("high", [program], 10, "soft", "high"),

@@ -3,30 +3,26 @@
 A killed process cannot bill its last work, and the next process starts with a new bucket.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 from share import workloads as w
-from support.world import Container, Program, World
-
-Worlds = Callable[..., World]
+from support.world import Container, Program
 
 
-def _loop(kernel_us: int, end: str, seconds: float) -> Program:
+def _loop(kernel_us, end, seconds):
     return Program((seconds, kernel_us, end), name="successive")
 
 
 #: The kernel of the last program may not be paid yet. In this time it is half a point.
 @pytest.mark.parametrize(("kernel_us", "seconds"), [(200_000, 40.0), (20_000, 10.0)])
 @pytest.mark.parametrize("end", ["exit", "_exit", "kill"])
-def test_alone(world: Worlds, kernel_us: int, seconds: float, end: str) -> None:
+def test_alone(world, kernel_us, seconds, end):
     played = world().play([Container("loop", [_loop(kernel_us, end, seconds)], 10)], seconds)
     assert played.share("loop") == pytest.approx(10, abs=1.0)
 
 
 @pytest.mark.parametrize("end", ["exit", "kill"])
-def test_beside_another(world: Worlds, end: str) -> None:
+def test_beside_another(world, end):
     seconds = 20.0
     loop = Container("loop", [_loop(200_000, end, seconds)], 10)
     half = Container("half", [w.ASYNC_500US.program], 50)
