@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from share import workloads as w
-from share.test_alone import jain
-from share.workloads import Workload
 from support.world import Container, Event, Program
 
 #: Seconds until a change takes effect, and until a program that becomes active gets its first
@@ -56,16 +54,6 @@ def test_the_first_grant_comes_soon_beside_fewer_too(world, early, begin):
     assert first <= begin + _GRANT + workload.longest_us / 1e6
 
 
-def test_ten_processes_get_equal_parts_beside_others(world):
-    program = w.ASYNC_500US.program
-    both = [Container("ten", [program] * 10, 40, "soft"), Container("one", [program], 60, "soft")]
-    played = world().play(both, 12.0)
-    assert [played.share("ten"), played.share("one")] == pytest.approx([40, 60], abs=1.5)
-    parts = [played.busy("ten", process=index) for index in range(10)]
-    # The driver divides the time of the container among them.
-    assert jain(parts) >= 0.95, parts
-
-
 def test_a_neighbour_without_a_share_takes_the_rest_of_two_shares(world):
     """After the half second of work that it has queued before the others start."""
     program = w.ASYNC_500US.program
@@ -93,32 +81,6 @@ def test_kernels_of_two_seconds_are_paid_back_beside_others(world, mode):
     # The last of the kernels may not be paid yet.
     unpaid = 100 * 2.0 * 0.75 / seconds
     assert parts == pytest.approx([25, 75], abs=1.0 + unpaid)
-
-
-_MORE = [
-    (w.ASYNC_20US, (10, 90), "soft"),
-    (w.ASYNC_20US, (75, 25), "hard"),
-    (w.ASYNC_5MS, (75, 25), "soft"),
-    (w.ASYNC_50MS, (10, 90), "soft"),
-]
-
-
-@pytest.mark.parametrize(
-    ("workload", "shares", "mode"),
-    _MORE,
-    ids=lambda value: value.name if isinstance(value, Workload) else str(value),
-)
-def test_two_containers_have_their_shares(world, workload, shares, mode):
-    both = [
-        Container(name, [workload.program], share, mode)
-        for name, share in zip("ab", shares, strict=True)
-    ]
-    seconds = 40.0 if workload is w.ASYNC_50MS else 10.0 if workload is w.ASYNC_5MS else 2.0
-    played = world().play(both, seconds)
-    parts = [played.share(one.name) for one in both]
-    assert parts == pytest.approx(list(shares), abs=1.0)
-    if mode == "soft":
-        assert sum(parts) >= 98.5
 
 
 @pytest.mark.parametrize(
