@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from share import workloads as w
-from support.artifacts import ROOT
 from support.world import Container, Event, Program
 
 _US = 200_000
@@ -67,17 +66,3 @@ def test_a_debt_left_behind_is_as_large_at_another_share(world, before, after, f
     # Between the change and the start of the next program, the debt is paid at the old share only.
     unpaid = 0.0 if coordinator else 0.5 * abs(after - before) / after
     assert played.first("one", 3.2) == pytest.approx(fair, abs=0.6 + unpaid)
-
-
-@pytest.mark.parametrize("coordinator", [True, False], ids=["coordinated", "by itself"])
-@pytest.mark.parametrize("share", [10, 30])
-def test_a_loop_of_short_programs_gets_its_container_s_share(world, kit, share, coordinator):
-    """Each program begins with the debt of those before it."""
-    once = kit.own("once", f"-I{ROOT / 'tests' / 'gpu' / 'programs'}")
-    loop = Program((20.0, once, _US, "exit"), name="again")
-    played = world(coordinator=coordinator).play([Container("loop", [loop], share)], 20.0)
-    (said,) = played.said["loop"]
-    # The last one has not paid yet.
-    used = (said["count"] - 1) * _KERNEL
-    assert 100 * used / (said["seconds"] - _KERNEL) == pytest.approx(share, abs=1.0)
-    assert played.billed["loop"] == pytest.approx(said["count"] * _KERNEL, rel=0.01)

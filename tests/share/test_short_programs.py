@@ -14,11 +14,23 @@ def _loop(kernel_us, end, seconds):
 
 
 #: The kernel of the last program may not be paid yet. In this time it is half a point.
-@pytest.mark.parametrize(("kernel_us", "seconds"), [(200_000, 40.0), (20_000, 10.0)])
-@pytest.mark.parametrize("end", ["exit", "_exit", "kill"])
-def test_alone(world, kernel_us, seconds, end):
-    played = world().play([Container("loop", [_loop(kernel_us, end, seconds)], 10)], seconds)
-    assert played.share("loop") == pytest.approx(10, abs=1.0)
+@pytest.mark.parametrize(
+    ("kernel_us", "seconds", "end", "share", "coordinator"),
+    [
+        *((200_000, 40.0, end, 10, True) for end in ("exit", "_exit", "kill")),
+        *((20_000, 10.0, end, 10, True) for end in ("exit", "_exit", "kill")),
+        (200_000, 40.0, "exit", 30, True),
+        *((200_000, 40.0, "exit", share, False) for share in (10, 30)),
+    ],
+)
+def test_alone(world, *, kernel_us, seconds, end, share, coordinator):
+    """Each program begins with the debt of those before it, also without a coordinator."""
+    loop = Container("loop", [_loop(kernel_us, end, seconds)], share)
+    played = world(coordinator=coordinator).play([loop], seconds)
+    assert played.share("loop") == pytest.approx(share, abs=1.0)
+    if end == "exit":
+        used = played.said["loop"][0]["completed"] * kernel_us / 1e6
+        assert played.billed["loop"] == pytest.approx(used, rel=0.01)
 
 
 @pytest.mark.parametrize("end", ["exit", "kill"])
