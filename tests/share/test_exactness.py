@@ -64,7 +64,8 @@ def test_launches_that_return_when_their_kernel_has_ended(world, us, share, besi
 def test_many_threads_with_default_streams_of_their_own(
     world, *, threads, us, blocks, share, beside
 ):
-    program = Program((_SECONDS, threads, us, blocks, 4), name="thread_streams")
+    options = (threads, 1, us, blocks, 4, 0, "default")
+    program = Program((_SECONDS, *options), name="threads")
     containers = _containers(program, share, beside)
     _assert_exact(world().play(containers, _SECONDS), containers)
 

@@ -1,7 +1,8 @@
 // build: -ldl -pthread
-/* threads SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US: threads launch kernels of US
+/* threads SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US [default]: threads launch kernels of US
  * microseconds and BLOCKS blocks, each in its own stream in one of the contexts. Each sleeps for
- * PAUSE_US after each kernel, and waits after every AHEAD kernels.
+ * PAUSE_US after each kernel, and waits after every AHEAD kernels. With `default`, a thread's own
+ * stream is its default stream (as after `nvcc --default-stream per-thread`).
  *
  * One JSON line at the end: completed kernels. */
 #include <pthread.h>
@@ -10,7 +11,7 @@
 enum { MOST = 64 };
 
 static handle contexts[MOST], functions[MOST];
-static int context_count;
+static int context_count, has_default_streams;
 static unsigned thread_count;
 static unsigned blocks, ahead, pause_us;
 static uint64_t end, completed;
@@ -31,20 +32,27 @@ static void open_context(int i, const char *us)
     functions[i] = kernel_of_us(us);
 }
 
+static void launch_and_sleep(handle function, handle stream)
+{
+    if (stream)
+        launch(function, blocks, stream);
+    else
+        DO(cuLaunchKernel_ptsz, function, blocks, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL);
+    sleep_us(pause_us);
+}
+
 static void *run(void *number)
 {
     int own = (int)((uintptr_t)number % (unsigned)context_count);
     uint64_t done = 0;
     DO(cuCtxSetCurrent, contexts[own]);
-    handle stream = new_stream();
+    handle stream = has_default_streams ? NULL : new_stream();
     /* Not all at the same time. */
     sleep_us(pause_us * (unsigned)(uintptr_t)number / thread_count);
     while (now() < end) {
-        for (unsigned i = 0; i < ahead; i++) {
-            launch(functions[own], blocks, stream);
-            sleep_us(pause_us);
-        }
-        DO(cuStreamSynchronize, stream);
+        for (unsigned i = 0; i < ahead; i++)
+            launch_and_sleep(functions[own], stream);
+        DO(cuStreamSynchronize_ptsz, stream);
         done += ahead;
     }
     __atomic_fetch_add(&completed, done, __ATOMIC_RELAXED);
@@ -53,8 +61,9 @@ static void *run(void *number)
 
 int main(int argc, char **argv)
 {
-    int threads = argc == 8 ? atoi(argv[2]) : 0;
-    context_count = argc == 8 ? atoi(argv[3]) : 0;
+    int threads = argc >= 8 ? atoi(argv[2]) : 0;
+    context_count = argc >= 8 ? atoi(argv[3]) : 0;
+    has_default_streams = argc > 8;
     if (threads < 1 || threads > MOST || context_count < 1 || context_count > MOST) {
         fprintf(stderr, "threads: SECONDS THREADS CONTEXTS US BLOCKS AHEAD PAUSE_US, up to %d of both\n", MOST);
         return 2;
