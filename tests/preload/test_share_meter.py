@@ -25,6 +25,19 @@ CAPTURE = ["begin s1 1", "sleep 5", "end s1 g"]
 FORKED = ["event e", "event f", "begin g 1", "record e g", "wait s0 e", f"{LAUNCH} c s0"]
 FORKED += [f"{LAUNCH} c g", "record f s0", "wait g f", "end g g", "instantiate x g"]
 
+#: A short graph was billed as the long one before it.
+LENGTHS = (1, 4, 16)
+CAPTURED = [
+    line
+    for length in LENGTHS
+    for line in ("begin s0 1", f"{LAUNCH} b s0 1 {length}", "end s0 g", f"instantiate x{length} g")
+]
+CHANGING = [
+    line
+    for length in LENGTHS
+    for line in (f"launch cuGraphLaunch x{length} s0", "sync s0", "sleep 1")
+]
+
 PATTERNS = {
     "one stream, full": [f"{LAUNCH} b s0 1 2000"],
     "legacy default stream": [f"{LAUNCH} b - 1 1000"],
@@ -33,6 +46,18 @@ PATTERNS = {
     "tiny kernels that change": [f"{LAUNCH} a s0", f"{LAUNCH} b s0", f"{LAUNCH} a s0 2"] * 300,
     "kernels of all lengths by turns": [f"{LAUNCH} {key} s0" for key in "acabacab"] * 40,
     "more grids than are remembered": [f"{LAUNCH} a s0 {grid} 2" for grid in range(1, 2400)] * 2,
+    "unknown kernels among known ones": [
+        line
+        for grid in range(2, 102)
+        for line in (
+            f"{LAUNCH} a s0 1 20",
+            "module n",
+            "kernel z n strange_170us",
+            f"{LAUNCH} z s0",
+            f"{LAUNCH} a s0 {grid} 5",
+        )
+    ],
+    "many short kernels, one long": [f"{LAUNCH} a s0 1 7", f"{LAUNCH} c s0"] * 100,
     "tiny kernels with waits": [f"{LAUNCH} a s0 1 30", "sync s0"] * 100,
     "8 streams beside each other": [f"{LAUNCH} c s{i}" for i in range(8)] * 40,
     "8 streams that fill the card": [f"{LAUNCH} c s{i} 108" for i in range(8)] * 10,
@@ -45,8 +70,12 @@ PATTERNS = {
     + ["launch cuGraphLaunch x s0", "sync s0"] * 30,
     "captures beside long kernels": [f"{LAUNCH} a s0 1 30", f"{LAUNCH} d s0", *CAPTURE] * 10,
     "graphs with branches": ["stream g", *FORKED] + ["launch cuGraphLaunch x s1 1 5"] * 12,
+    "graphs of changing length with pauses": CAPTURED + CHANGING * 40,
+    "a stream of another context": ["context b", "stream t", "pop"]
+    + [f"{LAUNCH} b t 1 16", "sync t"] * 40,
     "streams that come and go": ["stream t", f"{LAUNCH} b t 1 20", "destroy_stream t"] * 30,
     "old functions": ["launch cuLaunchGrid b - 4 300", "launch cuLaunch c - 1 50"],
+    "cooperative launches": ["launch cuLaunchCooperativeKernel b s0 1 600"],
     "configured launches": [
         "launch cuLaunchKernelEx b s0 1 600",
         "launch cuLaunchKernelEx_ptsz b - 1 300",
@@ -111,15 +140,26 @@ def test_two_contexts_are_billed_at_least_their_time(play, pattern, too_much):
     assert least * busy(played) <= used <= most * busy(played)
 
 
+TWO_CARDS = [*SETUP, "stream s", "context b 1", "module n", "kernel o n there_1000us", "stream t"]
+
+
 def test_two_cards_are_metered_separately(play):
-    setup = [*SETUP, "stream s", "context b 1", "module n", "kernel o n there_1000us", "stream t"]
     work = [f"start t {LAUNCH} o t 1 100", "current a", f"{LAUNCH} b s 1 300"]
-    work += ["launch_on_two b s o t", "finish t", "sync s", "sync t"]
-    played = play([*setup, *work], cards="a100,a100")
+    # The last kernels are launched into a stream of the card that is not current.
+    work += ["finish t", "sync s", "sync t", f"{LAUNCH} o t 1 50", "sync t"]
+    played = play([*TWO_CARDS, *work], cards="a100,a100")
     for card, least in enumerate((0.03, 0.1)):
         assert busy(played, card=card) >= least
         expected = pytest.approx(busy(played, card=card), rel=TOLERANCE)
         assert billed(played, card=card) == [expected]
+
+
+def test_kernels_that_are_on_two_cards_at_once_are_billed_on_each(play):
+    work = ["current a", *["launch_on_two c s o t"] * 80, "sync s", "sync t"]
+    played = play([*TWO_CARDS, *work], cards="a100,a100")
+    for card in (0, 1):
+        assert busy(played, card=card) == pytest.approx(0.08)
+        assert billed(played, card=card) == [pytest.approx(0.08, rel=TOLERANCE)]
 
 
 def test_two_processes_are_billed_their_own_time(play):

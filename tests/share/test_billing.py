@@ -16,67 +16,6 @@ _TOLERANCE = 0.02
 #: The same for programs with pauses.
 _PAUSES_TOLERANCE = 0.03
 
-#: Microseconds of a kernel.
-_KERNELS = (100, 1_000)
-
-_ONE_CARD = (
-    "filling",
-    "legacy",
-    "threads",
-    "cooperative",
-    "ex",
-    "elsewhere",
-    "graph",
-    "branches",
-)
-
-
-def _play(world, program):
-    """Reads the account when all work is done and the process still lives."""
-    look = Event(_SECONDS + 0.4, "look", "alone")
-    return world.play([Container("alone", [program], _SHARE)], _SECONDS, [look])
-
-
-def _billed(played, card=0):
-    (look,) = played.looks["alone"]
-    return float(look["used_ns"][card]) / 1e9
-
-
-def _busy(played, card=0):
-    return played.busy("alone", 0.0, _SECONDS + 1.0, card=card)
-
-
-@pytest.mark.parametrize(
-    ("way", "kernel_us"),
-    [
-        ("streams", 1_000),
-        *((way, us) for way in _ONE_CARD for us in _KERNELS),
-        ("streams", 50),
-        ("filling", 20),
-    ],
-)
-def test_a_card(world, way, kernel_us):
-    played = _play(world(), Program((_SECONDS, kernel_us, way), name="launches"))
-    assert _busy(played) >= 0.2 * _SECONDS
-    assert _billed(played) == pytest.approx(_busy(played), rel=_TOLERANCE)
-
-
-@pytest.mark.parametrize("way", ["multi", "cards", "across"])
-@pytest.mark.parametrize("kernel_us", _KERNELS)
-def test_two_cards(world, way, kernel_us):
-    played = _play(world(cards="a100,a100"), Program((_SECONDS, kernel_us, way), name="launches"))
-    for card in (0, 1):
-        assert _busy(played, card) >= 0.2 * _SECONDS
-        assert _billed(played, card) == pytest.approx(_busy(played, card), rel=_TOLERANCE)
-
-
-@pytest.mark.parametrize("kernel_us", [50, 500])
-def test_graphs_of_changing_length_with_pauses(world, kernel_us):
-    """They got 22 of 30, because a short graph was billed as the long one before it."""
-    played = _play(world(), Program((_SECONDS, kernel_us, "lengths"), name="launches"))
-    assert _busy(played) >= 0.1 * _SECONDS
-    assert _billed(played) == pytest.approx(_busy(played), rel=_PAUSES_TOLERANCE)
-
 
 @pytest.mark.parametrize("share", [20, 50])
 def test_pairs_with_a_pause_between_them(world, share):
@@ -88,15 +27,6 @@ def test_pairs_with_a_pause_between_them(world, share):
     assert played.billed["alone"] == pytest.approx(
         played.busy("alone", 0.0, 6.0), rel=_PAUSES_TOLERANCE
     )
-
-
-@pytest.mark.parametrize("kernel_us", [20, 1_000, 20_000])
-def test_a_driver_that_waits_for_each_launch_changes_no_bill(world, kernel_us):
-    """The duration of its call is no idle time of the card."""
-    program = Program(("--work", "async", "--kernel-us", kernel_us))
-    waiting = Container("alone", [program], 30, variables={"CUDA_LAUNCH_BLOCKING": "1"})
-    played = world().play([waiting], 4.0)
-    assert played.share("alone") == pytest.approx(30, abs=1.0)
 
 
 def test_copies_in_a_graph_are_billed_with_its_kernels(world):
