@@ -4,9 +4,27 @@ import contextlib
 
 import pytest
 
+from support.commands import HamiCommand
 from support.console import Console
 from support.launcher import BEGIN, Launcher, launched, make_slice
 from support.running import run
+
+
+@pytest.fixture
+def hami(artifacts, tmp_path):
+    """The command line of hami."""
+    return HamiCommand(artifacts, tmp_path / "runtime")
+
+
+@pytest.fixture
+def by_variables(artifacts, tmp_path):
+    """`by_variables(gpu, NAME="text")` is the environment of a program that only these limit."""
+
+    def environment(gpu, **variables):
+        place = {"LD_PRELOAD": str(artifacts.library), "HAMI_RUNTIME_DIR": str(tmp_path)}
+        return {**gpu.env, **place, **variables}
+
+    return environment
 
 
 @pytest.fixture

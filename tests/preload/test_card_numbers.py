@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from support.commands import HamiCommand
 from support.running import Started, run
 
 HAMI = [sys.executable, "-m", "hami_py"]
@@ -52,11 +51,6 @@ else:
         found[value] = json.loads(done.stdout)
     print(json.dumps(found))
 """
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.fixture

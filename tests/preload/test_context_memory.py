@@ -8,11 +8,14 @@ import pytest
 from hami_py._native import Account
 from support import slices
 from support.console import OUT_OF_MEMORY, SUCCESS
-from support.memory_use import held
+from support.memory_use import driver_memory, held
 from support.slices import GIB, KIB, MIB
 
 CONTEXT = 527 * MIB
 """Bytes that a context takes on the stub's H200."""
+
+#: What the slices here are charged beside requests.
+PARTS = ("context", "local", "rounding")
 
 THREADS = 132 * 2048
 """How many threads it can run at once; each has a stack."""
@@ -34,15 +37,6 @@ def slice_of(tmp_path):
     return make
 
 
-def driver(gpu, slice_path):
-    """The driver's part by our account, which must be the ledger's; the rest is requested."""
-    (process,) = Account.open(slice_path / "account").snapshot().processes
-    parts = ("context", "local", "rounding")
-    assert process.driver_memory[0] == sum(gpu.booked(part) for part in parts)
-    assert process.memory[0] - process.driver_memory[0] == sum(held(gpu).values())
-    return process.driver_memory[0]
-
-
 @pytest.mark.parametrize(
     ("command", "bytes"),
     [
@@ -54,12 +48,12 @@ def driver(gpu, slice_path):
 )
 def test_a_raised_limit_is_charged_until_it_is_lowered(card, start, slice_of, command, bytes):
     script = start(card, slice_of(card))
-    assert driver(card, script.slice) == CONTEXT
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT
     script.do(command)
-    assert driver(card, script.slice) == CONTEXT + bytes
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT + bytes
     assert script.value("info", "free") == 4 * GIB - CONTEXT - bytes
     script.do(command, f"{command.rsplit(' ', 1)[0]} 100")
-    assert driver(card, script.slice) == CONTEXT
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT
 
 
 def test_a_limit_that_does_not_fit_is_refused_without_the_driver(card, start, slice_of):
@@ -68,7 +62,7 @@ def test_a_limit_that_does_not_fit_is_refused_without_the_driver(card, start, sl
     assert script("limit stack 4K") == OUT_OF_MEMORY
     assert card.calls()["cuCtxSetLimit"] == calls
     assert script.value("limit_get stack", "value") == 1024
-    assert driver(card, script.slice) == CONTEXT
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT
     assert script("limit stack 2K") == SUCCESS
     used = card.ledger()["cards"][0]["occupied"]["peak"]
     assert used <= GIB
@@ -77,20 +71,20 @@ def test_a_limit_that_does_not_fit_is_refused_without_the_driver(card, start, sl
 def test_raised_limits_end_with_their_context(card, start, slice_of):
     script = start(card, slice_of(card))
     script.do("limit heap 108M", "context c 0", "limit heap 58M", "limit printf 11M")
-    assert driver(card, script.slice) == 2 * CONTEXT + (100 + 50 + 10) * MIB
+    assert driver_memory(card, script.slice, *PARTS) == 2 * CONTEXT + (100 + 50 + 10) * MIB
     script.do("destroy c")
-    assert driver(card, script.slice) == CONTEXT + 100 * MIB
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT + 100 * MIB
     script.do("reset 0")
-    assert driver(card, script.slice) == 0
+    assert driver_memory(card, script.slice, *PARTS) == 0
 
 
 def test_a_green_context_keeps_the_primary_context_and_its_memory(card, start, slice_of):
     script = start(card, slice_of(card), device=None)
     script.do("init", "green g 16", "green_context c g", "current c", "alloc a 64M")
-    assert driver(card, script.slice) == CONTEXT
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT
     assert card.booked("context") == CONTEXT
     script.do("green h 16", "green_free g")
-    assert driver(card, script.slice) == CONTEXT
+    assert driver_memory(card, script.slice, *PARTS) == CONTEXT
     script.do("green_context d h", "current d", "free a", "alloc b 32M", "green_free h")
     (process,) = Account.open(script.slice / "account").snapshot().processes
     assert process.memory[0] == 0

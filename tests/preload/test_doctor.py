@@ -13,16 +13,10 @@ import pytest
 
 from support import slices
 from support.artifacts import ROOT
-from support.commands import HamiCommand
 from support.running import Started, run
 
 GIB = 1 << 30
 PROBE = [sys.executable, "-m", "hami_py.gpu.probe"]
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 def failed(done):

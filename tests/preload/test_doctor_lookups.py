@@ -14,7 +14,6 @@ import pytest
 
 from hami_py.gpu.linked import Linked
 from support.artifacts import ROOT
-from support.commands import HamiCommand
 from support.elf import needed, readelf
 from support.running import run
 
@@ -30,11 +29,6 @@ LOOKUPS = {
     "RTLD_DEEPBIND",
     "NVML",
 }
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 def doctor(hami, gpu, env=None):

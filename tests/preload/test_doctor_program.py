@@ -15,17 +15,11 @@ from hami_py.cli.doctor import loading
 from hami_py.cli.doctor import program as program_checks
 from hami_py.errors import HamiError, UnsupportedPlatform
 from hami_py.slices import elf
-from support.commands import HamiCommand
 from support.elf import readelf
 from support.running import run
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives a file away")
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.fixture

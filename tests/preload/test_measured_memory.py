@@ -14,7 +14,6 @@ from hami_py._native import Account
 from hami_py.slices import measuring
 from support import slices
 from support.artifacts import ROOT
-from support.commands import HamiCommand
 from support.console import OUT_OF_MEMORY, SUCCESS, Console
 from support.launcher import until
 from support.running import Started
@@ -76,7 +75,7 @@ class Node:
 @pytest.fixture
 def node(tmp_path, stub_server):
     with ExitStack() as stack:
-        yield Node(tmp_path / "runtime", stub_server("h200-coarse"), stack)
+        yield Node(tmp_path / "node", stub_server("h200-coarse"), stack)
 
 
 @pytest.fixture
@@ -176,11 +175,6 @@ class HamiRun:
     def __call__(self, *options, **env):
         command = (sys.executable, "-m", "hami_py", "run", *options, "--")
         return Console(self._program, {**self._env, **env}, prefix=command)
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "user")
 
 
 @pytest.fixture

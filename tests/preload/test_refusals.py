@@ -28,14 +28,9 @@ def refusal(program):
 
 
 @pytest.fixture
-def hami_env(artifacts, gpu, tmp_path):
+def hami_env(gpu, by_variables):
     """A limit by HAMi's variable alone; the account's place is the test's."""
-    return {
-        **gpu.env,
-        "LD_PRELOAD": str(artifacts.library),
-        "HAMI_RUNTIME_DIR": str(tmp_path),
-        "CUDA_DEVICE_MEMORY_LIMIT": "1g",
-    }
+    return by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT="1g")
 
 
 @pytest.mark.parametrize("field", ["CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_SM_LIMIT_3"])

@@ -24,29 +24,21 @@ def test_a_refused_destroy_made_a_concurrent_free_lose_its_bytes(run_limited, gp
 
 @pytest.mark.parametrize("card", [0, 1, 2])
 def test_hami_s_limit_of_a_card_was_applied_to_another_card(
-    stub_server, artifacts, program, tmp_path, card
+    stub_server, program, by_variables, card
 ):
     gpu = stub_server("a100,a100,a100")
-    env = {
-        **gpu.env,
-        "LD_PRELOAD": str(artifacts.library),
-        "HAMI_RUNTIME_DIR": str(tmp_path),
-        "CUDA_DEVICE_MEMORY_LIMIT_0": "3g",
-        "CUDA_DEVICE_MEMORY_LIMIT_1": "1g",
-        "CUDA_DEVICE_MEMORY_LIMIT_2": "2g",
-    }
-    limit = [3 * GIB, GIB, 2 * GIB][card]
+    limits = [3, 1, 2]
+    env = by_variables(
+        gpu, **{f"CUDA_DEVICE_MEMORY_LIMIT_{i}": f"{limit}g" for i, limit in enumerate(limits)}
+    )
+    limit = limits[card] * GIB
     done = run([program("late_choice"), str(card)], env)
     assert done.lines == [f"driver={limit} nvml={limit}"]
 
 
-def test_a_relative_account_path_was_lost_after_chdir(gpu, artifacts, program, tmp_path):
-    env = {
-        **gpu.env,
-        "LD_PRELOAD": str(artifacts.library),
-        "CUDA_DEVICE_MEMORY_LIMIT": "1g",
-        "CUDA_DEVICE_MEMORY_SHARED_CACHE": "./cache",
-    }
+def test_a_relative_account_path_was_lost_after_chdir(gpu, by_variables, program, tmp_path):
+    cache = {"CUDA_DEVICE_MEMORY_SHARED_CACHE": "./cache"}
+    env = by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT="1g", **cache)
     done = run([program("late_choice"), "0"], env, cwd=tmp_path)
     assert done.lines == [f"driver={GIB} nvml={GIB}"]
 

@@ -5,16 +5,10 @@ import sys
 
 import pytest
 
-from support.commands import HamiCommand
 from support.running import run
 from support.slices import GIB
 
 HAMI = [sys.executable, "-m", "hami_py"]
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -2,18 +2,10 @@
 
 import json
 
-import pytest
-
-from support.commands import HamiCommand
 from support.slices import MIB
 
 HELD = 64
 """The most allocations of a `grab`; each is charged in whole units of 512 bytes."""
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 def test_the_peak_and_the_refusals_are_those_of_the_ledger(gpu, hami, program):

@@ -9,17 +9,11 @@ import sys
 import pytest
 
 from support.artifacts import ROOT
-from support.commands import HamiCommand
 from support.running import run
 
 MIB = 1 << 20
 INNER = [sys.executable, "-m", "hami_py"]
 PROBE = [sys.executable, "-m", "hami_py.gpu.probe"]
-
-
-@pytest.fixture
-def hami(artifacts, tmp_path):
-    return HamiCommand(artifacts, tmp_path / "runtime")
 
 
 @pytest.mark.parametrize("cards", ["gb10", "a100,gb10", "gb10,a100"])

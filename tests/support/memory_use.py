@@ -60,6 +60,17 @@ def agreed(gpu: StubServer, slice: Path | str, card: int = 0) -> int:
     return sum(theirs.values())
 
 
+def driver_memory(gpu: StubServer, slice: Path | str, *parts: str) -> int:
+    """The driver's part of what the only process is charged: these parts of the ledger."""
+    from hami_py._native import Account
+
+    (process,) = Account.open(Path(slice) / "account").snapshot().processes
+    driver = process.driver_memory[0]
+    assert driver == sum(gpu.booked(part) for part in parts)
+    assert process.memory[0] - driver == sum(held(gpu).values())
+    return driver
+
+
 def wait_for_use(gpu: StubServer, slice: Path | str, expected: int, card: int = 0) -> None:
     """Wait until all processes together hold this many bytes, by account and by ledger.
 
