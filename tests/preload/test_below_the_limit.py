@@ -20,7 +20,8 @@ from support.slices import GIB, MIB
 from support.traces import comparable
 
 LINEAR = """
-    alloc a 3M; fill a 3M; attributes a; free a; free a; attributes a; free z; alloc a 0
+    alloc a 3M; fill a 3M; attributes a; free a+1M; free a+256; free a; free a; attributes a
+    free z; alloc a 0
     alloc a 999G; attributes a; alloc a 1; alloc b 513; free b; free a; ptsz alloc a 2M; free a
     thread alloc b 1M; attributes b; thread free b; thread alloc d 1K
     pitch a 1000 50 8; attributes a; free a; pitch a 1 1 4; pitch b 0 1 4; pitch b 1 1 5; free a

@@ -37,21 +37,29 @@ def test_requests_that_fit_are_granted_in_every_race(gpu, program, processes, gr
     assert gpu.peak() <= GIB
 
 
-@pytest.mark.parametrize(("processes", "places"), [(2, 1), (8, 1), (8, 4), (8, 7)])
+@pytest.mark.parametrize(
+    ("kind", "processes", "places", "rounds"),
+    [
+        ("linear", 2, 1, 1500),
+        ("linear", 8, 1, 1500),
+        ("linear", 8, 4, 1500),
+        ("linear", 8, 7, 1500),
+        *((kind, 8, 4, 300) for kind in ("pitched", "managed", "async", "pool")),
+    ],
+)
 def test_of_concurrent_requests_exactly_as_many_as_fit_are_granted(
-    gpu, program, processes, places, slice_env
+    gpu, run_limited, *, kind, processes, places, rounds
 ):
-    env = slice_env(gpu, GIB)
-    done = run([program("last_place"), str(processes), str(places), "1500"], env)
+    done = run_limited(gpu, GIB, "last_place", kind, processes, places, rounds)
     assert done.lines == [f"{places} granted in every round"]
     assert gpu.peak() <= GIB
 
 
-def test_a_slow_driver_causes_no_wrong_decision(gpu, program, slice_env):
+def test_a_slow_driver_causes_no_wrong_decision(gpu, run_limited):
     """The time between the charge and the driver's answer, and between a free and its uncharge."""
     for symbol in ("cuMemAlloc_v2", "cuMemFree_v2"):
         gpu.control({"command": "slow", "symbol": symbol, "us": 300})
-    done = run([program("last_place"), "8", "4", "200"], slice_env(gpu, GIB))
+    done = run_limited(gpu, GIB, "last_place", "linear", 8, 4, 200)
     assert done.lines == ["4 granted in every round"]
     assert gpu.peak() <= GIB
 
@@ -60,7 +68,7 @@ def test_the_last_free_memory_is_granted_beside_a_greedy_neighbour(gpu, program,
     env = slice_env(gpu, GIB)
     with Started([program("allocate_too_much"), "1025"], env) as neighbour:
         neighbour.wait_for("requesting")
-        done = run([program("last_place"), "4", "2", "1500"], env)
+        done = run([program("last_place"), "linear", "4", "2", "1500"], env)
     assert done.lines == ["2 granted in every round"]
     assert gpu.peak() <= GIB
 
