@@ -1,12 +1,11 @@
 """Programs that take memory as the allocators of real frameworks do get their limit, and no more.
 
-PyTorch's expandable segments and its graphs over `cudaMallocAsync`, llama.cpp's pool, NCCL's
-exchange of buffers between processes, and programs that hold physical memory in unusual ways. The
-ledger says what they hold: never more than the limit, almost all of it where they ask for
-everything, and nothing at their end, so that other processes of the slice can use it.
+PyTorch's graphs over `cudaMallocAsync`, NCCL's exchange of buffers between processes, and programs
+that hold physical memory in unusual ways. tests/gpu/test_virtual_memory.py has PyTorch's expandable
+segments. The ledger says what they hold: never more than the limit, almost all of it where they ask
+for everything, and nothing at their end, so that other processes of the slice can use it.
 """
 
-import contextlib
 from itertools import permutations
 from random import Random
 
@@ -21,7 +20,6 @@ from support.memory_use import (
     see_closed_descriptors,
     wait_for_use,
 )
-from support.running import Started
 from support.slices import GIB, MIB
 from support.traces import value
 
@@ -32,149 +30,11 @@ SEED = 20260713
 USABLE = 0.999
 
 
-def stage(started, name):
-    """Wait for this stage; the bytes that the program says it has."""
-    word, _, bytes = started.next_line().partition(" ")
-    assert word == name
-    return int(bytes)
-
-
-def used_at(gpu, slice, started, name):
-    """The bytes that a program holds at a stage: by itself, by the ledger, and by the account."""
-    bytes = stage(started, name)
-    assert agreed(gpu, slice) == bytes
-    assert gpu.peak() <= LIMIT
-    return bytes
-
-
 def is_free(gpu, start, slice, card=0):
     """A new process of the slice can use all of a card's limit."""
     other = start(gpu, slice, card)
     other.do(f"alloc a {LIMIT}", "free a")
     other.kill()
-
-
-# PyTorch's expandable segments.
-
-
-@pytest.mark.parametrize("handles", ["release", "keep"])
-@pytest.mark.parametrize("threads", [1, 4])
-def test_expandable_segments_use_the_limit_and_return_all_of_it(
-    gpu, program, slice_env, start, *, handles, threads
-):
-    env = slice_env(gpu, LIMIT)
-    slice = env["HAMI_SLICE"]
-    print("seed", SEED)
-    command = [program("expandable_segments"), handles, threads, 3000 // threads, SEED]
-    with Started(command, env) as torch:
-        assert used_at(gpu, slice, torch, "full") >= LIMIT * USABLE
-        torch.tell("")
-        holes = used_at(gpu, slice, torch, "holes")
-        assert 0.4 * LIMIT < holes < 0.6 * LIMIT
-        # The holes are another process's to use, and no byte more.
-        other = start(gpu, slice)
-        assert other(f"alloc a {LIMIT - holes + 512}") == OUT_OF_MEMORY
-        other.do(f"alloc a {LIMIT - holes}")
-        assert agreed(gpu, slice) == LIMIT
-        other.do("free a")
-        other.kill()
-        wait_for_use(gpu, slice, holes)
-        torch.tell("")
-        used_at(gpu, slice, torch, "churned")
-        torch.tell("")
-        assert used_at(gpu, slice, torch, "empty") == 0
-        is_free(gpu, start, slice)
-        torch.tell("")
-        done = torch.finish()
-    assert (done.code, done.err) == (0, "")
-    _, retries, _, refusals = done.lines[-1].split()
-    # Otherwise the tensors would never have been out of memory, and nothing would be tested.
-    assert int(retries) > 10
-    assert int(refusals) > 10
-
-
-@pytest.mark.parametrize("handles", ["release", "keep"])
-def test_processes_with_expandable_segments_never_pass_the_limit(
-    gpu, program, slice_env, start, handles
-):
-    env = slice_env(gpu, LIMIT)
-    slice = env["HAMI_SLICE"]
-    print("seed", SEED)
-    with contextlib.ExitStack() as stack:
-        all = [
-            stack.enter_context(
-                Started([program("expandable_segments"), handles, 2, 1500, SEED + number], env)
-            )
-            for number in range(0, 30, 10)
-        ]
-        assert sum(stage(torch, "full") for torch in all) >= LIMIT * USABLE
-        for next_stage in ["holes", "churned"]:
-            for torch in all:
-                torch.tell("")
-            bytes = [stage(torch, next_stage) for torch in all]
-            assert held(gpu) == {
-                torch.pid: size for torch, size in zip(all, bytes, strict=True) if size
-            }
-            assert agreed(gpu, slice) == sum(bytes)
-        # One is killed, and the others return what they have.
-        all[0].kill()
-        wait_for_use(gpu, slice, sum(bytes[1:]))
-        for torch in all[1:]:
-            torch.tell("")
-            assert stage(torch, "empty") == 0
-        assert agreed(gpu, slice) == 0
-        is_free(gpu, start, slice)
-    assert gpu.peak() == LIMIT
-
-
-@pytest.mark.parametrize("handles", ["release", "keep"])
-def test_a_limit_above_the_card_changes_nothing_for_expandable_segments(trace_pair, handles):
-    """They fill the card, and its driver refuses them as often."""
-    print("seed", SEED)
-    arguments = ["expandable_segments", 40 * GIB, handles, 1, 3000, SEED]
-    bare, limited = trace_pair(*arguments, input="\n" * 4)
-    assert bare[-1] == "exit code: 0"
-    assert limited == bare
-
-
-# llama.cpp's pool.
-
-
-def test_a_pool_that_grows_uses_the_limit_and_is_unmapped_at_once(gpu, program, slice_env, start):
-    env = slice_env(gpu, LIMIT)
-    slice = env["HAMI_SLICE"]
-    print("seed", SEED)
-    with Started([program("growing_pool"), "3", str(SEED)], env) as llama:
-        assert used_at(gpu, slice, llama, "host") == 0
-        llama.tell("")
-        for _ in range(3):
-            assert used_at(gpu, slice, llama, "full") >= LIMIT * USABLE
-            llama.tell("")
-            assert used_at(gpu, slice, llama, "empty") == 0
-            is_free(gpu, start, slice)
-            llama.tell("")
-        assert llama.finish().code == 0
-
-
-def test_pools_that_grow_in_several_processes_share_the_limit(gpu, program, slice_env, start):
-    env = slice_env(gpu, LIMIT)
-    slice = env["HAMI_SLICE"]
-    print("seed", SEED)
-    with contextlib.ExitStack() as stack:
-        all = [
-            stack.enter_context(Started([program("growing_pool"), "1", str(SEED + number)], env))
-            for number in range(3)
-        ]
-        for llama in all:
-            assert stage(llama, "host") == 0
-        for llama in all:
-            llama.tell("")
-        assert sum(stage(llama, "full") for llama in all) >= LIMIT * USABLE
-        assert agreed(gpu, slice) == gpu.peak() <= LIMIT
-        for llama in all:
-            llama.tell("")
-            assert stage(llama, "empty") == 0
-        is_free(gpu, start, slice)
 
 
 # Physical memory that is held in unusual ways.
@@ -382,23 +242,6 @@ def test_many_shared_buffers_use_the_limit(two_cards, start, slice_dir):
             script.do(f"create x {LIMIT} {card}", "release x", f"unreserve r {LIMIT}")
 
 
-def pass_on(giver, taker, number):
-    """The giver creates a buffer, and the taker imports it and does not map it."""
-    giver.do(f"create h {BUFFER} 0 fd", "export h")
-    pid, fd = value(giver.outputs, "pid"), value(giver.outputs, "fd")
-    taker.do(f"import i{number} {pid} {fd}")
-    giver.do("release h", f"close_fd {fd}")
-
-
-def test_imported_memory_that_is_never_mapped_is_limited(two_cards, peers):
-    """What remains of it is the importer's alone: the exporter has dropped it."""
-    exporter, importer = peers
-    for number in range(4):
-        pass_on(exporter, importer, number)
-    exporter.do("create x 2M 0", "release x")
-    assert accounted_at_least(two_cards, exporter.slice, 0) == 4 * BUFFER
-
-
 def test_memory_that_its_own_process_imports_again_is_limited(two_cards, peers):
     script, _ = peers
     for number in range(2 * LIMIT // BUFFER):
@@ -522,19 +365,6 @@ def test_what_pools_and_graphs_do_not_use_gives_way_to_other_memory(gpu, start, 
         assert launch(script, 0) == OUT_OF_MEMORY
         script.do(end)
         assert agreed(gpu, script.slice) == 0
-    assert held_peak(gpu) == LIMIT
-
-
-def test_a_killed_process_leaves_the_memory_of_its_graphs_to_others(gpu, start):
-    script = start(gpu, LIMIT)
-    script.do("stream s")
-    capture(script, 0, SIZES, 300)
-    assert launch(script, 0) == SUCCESS
-    other = start(gpu, script.slice)
-    assert other(f"alloc a {LIMIT}") == OUT_OF_MEMORY
-    script.kill()
-    other.do(f"alloc a {LIMIT}")
-    wait_for_use(gpu, script.slice, LIMIT)
     assert held_peak(gpu) == LIMIT
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from support.console import OUT_OF_MEMORY, SUCCESS
 from support.memory_use import accounted, agreed, held, wait_for_use
-from support.slices import GIB, MIB
+from support.slices import MIB
 
 
 def total(script):
@@ -82,27 +82,3 @@ def test_exported_memory_that_ends_with_its_context_is_charged_while_imported(gp
     assert total(owner) == gpu.held() == 32 * MIB
     other.do("ipc_close b")
     assert total(owner) == gpu.held() == 0
-
-
-def test_memory_of_another_slice_is_charged_to_the_importer(gpu, start):
-    owner, other = start(gpu, GIB), start(gpu, 64 * MIB)
-    owner.do("alloc a 32M", "ipc_handle a")
-    handle = owner.outputs.split()[-1]
-    other.do(f"ipc_open b {handle}")
-    assert total(other) == 32 * MIB
-    assert other("alloc c 33M") == OUT_OF_MEMORY
-    other.do("ipc_close b")
-    assert total(other) == 0
-    owner.do("alloc a 65M", "ipc_handle a")
-    handle = owner.outputs.split()[-1]
-    assert other(f"ipc_open b {handle}") == OUT_OF_MEMORY
-    assert total(other) == 0
-
-
-def test_below_the_limit_handles_make_no_difference(trace_pair):
-    script = """
-        init\ndevice 0\nalloc a 4M\nipc_close a\nfree a\nalloc a 4M\nmanaged m 4M 1\nfree m\ninfo
-    """
-    lines = [line.strip() for line in script.strip().splitlines()]
-    bare, limited = trace_pair("console", 4 * GIB, input="\n".join(lines))
-    assert limited == bare

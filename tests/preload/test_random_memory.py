@@ -119,28 +119,6 @@ def test_a_pool_that_shrinks_while_a_graph_waits_is_uncharged(pair):
     assert agreed(gpu, script.slice, 1) == 0
 
 
-def test_imported_memory_counts_when_its_creator_has_released_it(pair):
-    """Handles without mappings keep the memory."""
-    gpu, creator, other = pair
-    for number in range(3):
-        if creator("create h 512M 0 fd") != SUCCESS:
-            break
-        descriptor = exported(creator, "h")
-        imported = other(f"import i{number} {descriptor}")
-        creator.do("release h", f"close_fd {descriptor.split()[1]}")
-        assert imported == SUCCESS
-    assert (number, gpu.peak()) == (2, GIB)
-
-
-def test_memory_of_a_closed_descriptor_is_available_to_other_processes(pair):
-    gpu, creator, other = pair
-    creator.do("create h 600M 0 fd")
-    descriptor = exported(creator, "h")
-    creator.do("release h", f"close_fd {descriptor.split()[1]}")
-    assert gpu.held() == 0
-    assert other("alloc a 600M") == SUCCESS
-
-
 @pytest.mark.parametrize("last", [0, 1])
 def test_each_descriptor_keeps_memory_charged(pair, last):
     gpu, script, _ = pair

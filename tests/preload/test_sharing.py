@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from hami_py._native import Account
 from support.console import OUT_OF_MEMORY, SUCCESS
 from support.memory_use import accounted, agreed, held, refusals, wait_for_use
-from support.running import Started, run
+from support.running import Started
 from support.slices import GIB, KIB, MIB
 from support.traces import value
 
@@ -32,12 +31,6 @@ ENDS = {
     "SIGTERM": signal.SIGTERM,
     "SIGSEGV": signal.SIGSEGV,
 }
-
-USAGE = """
-import hami_py
-for card in hami_py.usage().cards:
-    print(card.memory_used, *(f"{process.pid}:{process.memory_used}" for process in card.processes))
-"""
 
 
 def end(script, how):
@@ -94,35 +87,6 @@ def test_a_process_that_ends_releases_everything(gpu, start, how):
     end(script, how)
     wait_for_use(gpu, script.slice, 100 * MIB)
     assert accounted(script.slice) == {neighbour.pid: 100 * MIB}
-
-
-def test_a_process_is_in_the_account_from_cuinit_on(gpu, start):
-    first = start(gpu, GIB)
-    idle, late = start(gpu, first.slice, device=None), start(gpu, first.slice, device=None)
-    late.do("init")
-
-    def members():
-        return {
-            process.pid for process in Account.open(first.slice / "account").snapshot().processes
-        }
-
-    assert members() == {first.pid, late.pid}
-    idle.do("init")
-    assert members() == {first.pid, late.pid, idle.pid}
-    assert accounted(first.slice) == {}
-
-
-def test_the_usage_in_python_equals_the_ledger(gpu, start, preload):
-    script = start(gpu, GIB)
-    neighbour = start(gpu, script.slice)
-    script.do("alloc a 100M", "async b 1M -")
-    neighbour.do("managed a 50M 1")
-    done = run([sys.executable, "-c", USAGE], preload(gpu, script.slice))
-    assert done.code == 0, done.err
-    used, *processes = done.lines[0].split()
-    assert int(used) == agreed(gpu, script.slice)
-    told = {int(pid): int(bytes) for pid, bytes in (entry.split(":") for entry in processes)}
-    assert {pid: bytes for pid, bytes in told.items() if bytes} == held(gpu)
 
 
 def test_short_processes_are_each_accounted_separately(gpu, start):
@@ -244,18 +208,6 @@ def crowded(gpu, slice_dir):
     return slice_dir({gpu.uuids()[0]: limit}), slice_dir({gpu.uuids()[0]: limit}), limit
 
 
-def test_a_limit_is_a_ceiling_and_no_reservation(gpu, start, crowded):
-    first, second, limit = crowded
-    one, two = start(gpu, first), start(gpu, second)
-    one.do(f"alloc a {limit // 2}")
-    two.do(f"alloc a {limit // 2}")
-    assert accounted(first) == {one.pid: limit // 2}
-    assert accounted(second) == {two.pid: limit // 2}
-    one.do("free a")
-    two.do("free a", f"alloc a {limit}")
-    assert sum(held(gpu).values()) == limit
-
-
 @pytest.mark.parametrize("command", ["alloc b {}", "pitch b 1M {rows} 4", "async b {} -"])
 def test_on_a_full_card_the_driver_refuses_and_not_we(gpu, start, crowded, command):
     first, second, limit = crowded
@@ -270,16 +222,6 @@ def test_on_a_full_card_the_driver_refuses_and_not_we(gpu, start, crowded, comma
     assert {**accounted(first), **accounted(second)} == held(gpu)
     one.do("free a")
     assert two(command.format(limit // 2, rows=limit // 2 // MIB)) == SUCCESS
-
-
-def test_a_refusal_of_ours_is_not_the_driver_s(gpu, start, crowded):
-    first, _, limit = crowded
-    script = start(gpu, first)
-    before = gpu.ledger()["cards"][0]["refused"]
-    for command in ["alloc a", "managed a"]:
-        assert script(f"{command} {limit + 512} 1") == OUT_OF_MEMORY
-    assert gpu.ledger()["cards"][0]["refused"] == before
-    assert refusals(first) == 2
 
 
 def test_a_pool_takes_less_where_the_card_is_nearly_full_and_is_charged_so(gpu, start, crowded):
