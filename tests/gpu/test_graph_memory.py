@@ -61,6 +61,8 @@ def test_a_graph_over_the_limit_is_refused(card, limited, console, command):
     assert limited.charged() == 0
     assert limited.refusals() == 1
     assert card.used() - before <= card.slack
+    if card.stub:
+        assert not {"cuGraphLaunch", "cuGraphUpload"} & {*card.stub.calls()}
     console.do(f"alloc p {LIMIT}")
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from support.console import OUT_OF_MEMORY, SUCCESS
-from support.memory_use import agreed, refusals, wait_for_use
-from support.slices import GIB, MIB
+from support.console import OUT_OF_MEMORY
+from support.memory_use import agreed, wait_for_use
+from support.slices import MIB
 
 LAUNCH = "launch cuGraphLaunch"
 
@@ -28,46 +28,11 @@ def script(gpu, start):
     return script
 
 
-def test_only_a_launch_takes_memory(gpu, script):
-    script.do(*graph("e", "32M"))
-    assert agreed(gpu, script.slice) == 0
-    for _ in range(3):
-        script.do(f"{LAUNCH} e s")
-        assert agreed(gpu, script.slice) == 32 * MIB
-    script.do("sync s")
-    assert agreed(gpu, script.slice) == 32 * MIB, "the pool keeps it"
-    script.do("graph_trim 0")
-    assert agreed(gpu, script.slice) == 0
-    script.do(f"{LAUNCH} e s")
-    assert agreed(gpu, script.slice) == 32 * MIB
-
-
-@pytest.mark.parametrize("command", [f"{LAUNCH} e s", "upload e s"])
-def test_a_graph_that_does_not_fit_is_refused_without_the_driver(gpu, script, command):
-    script.do(*graph("e", "66M"))
-    assert script(command) == OUT_OF_MEMORY
-    assert gpu.calls()["cuGraphLaunch"] == gpu.calls()["cuGraphUpload"] == 0
-    assert agreed(gpu, script.slice) == 0
-    assert refusals(script.slice) == 1
-
-
 def test_an_upload_takes_the_memory_and_the_launch_no_more(gpu, script):
     script.do(*graph("e", "32M"), "upload e s")
     assert agreed(gpu, script.slice) == 32 * MIB
     script.do(f"{LAUNCH} e s")
     assert agreed(gpu, script.slice) == 32 * MIB
-
-
-def test_graphs_on_one_stream_share_their_memory(gpu, script):
-    """HAMi-core counted none of it; each by itself they would need 96 MiB."""
-    for name in "efh":
-        script.do(*graph(name, "32M"))
-    for _ in range(3):
-        for name in "efh":
-            script.do(f"{LAUNCH} {name} s")
-    assert agreed(gpu, script.slice) <= 64 * MIB
-    assert gpu.booked("graphs") <= 64 * MIB
-    assert gpu.ledger()["cards"][0]["held"]["peak"] <= 64 * MIB
 
 
 def test_a_graph_waits_for_memory_of_the_one_before_it_on_its_stream(gpu, script):
@@ -131,46 +96,6 @@ def test_memory_of_a_launch_that_waits_is_not_another_graph_s(gpu, script, waiti
     assert agreed(gpu, script.slice) == 36 * MIB
 
 
-def test_a_captured_allocation_is_charged_at_the_launch(gpu, script):
-    """The pattern of PyTorch's cudaMallocAsync backend in CUDA graphs: 20 GiB under 4 GiB."""
-    script.do("begin s")
-    for _ in range(20):
-        script.do("async a 16M s", "async b 16M s", "free_async a s", "free_async b s")
-    script.do("end s g", "instantiate e g")
-    assert agreed(gpu, script.slice) == 0
-    for _ in range(10):
-        script.do(f"{LAUNCH} e s")
-    assert agreed(gpu, script.slice) == 32 * MIB
-    script.do("begin s")
-    for number in range(5):
-        script.do(f"async a{number} 16M s")
-    for number in range(5):
-        script.do(f"free_async a{number} s")
-    script.do("end s h", "instantiate f h")
-    assert script(f"{LAUNCH} f s") == OUT_OF_MEMORY
-    assert gpu.peak() <= 64 * MIB
-
-
-@pytest.mark.parametrize("free", ["free e", "free_async e s"])
-def test_an_allocation_that_outlives_its_graph_is_charged(gpu, script, free):
-    script.do(*graph("e", "32M", freed=False), f"{LAUNCH} e s", "destroy_executable e")
-    script.do("sync s", "graph_trim 0")
-    assert agreed(gpu, script.slice) == 32 * MIB
-    assert script("alloc p 33M") == OUT_OF_MEMORY
-    script.do(free, "sync s", "graph_trim 0")
-    assert agreed(gpu, script.slice) == 0
-    assert script("alloc p 64M") == SUCCESS
-
-
-def test_unused_graph_memory_makes_room_for_other_memory(gpu, script):
-    script.do(*graph("e", "40M"), f"{LAUNCH} e s", "sync s")
-    assert script("alloc p 60M") == SUCCESS
-    assert agreed(gpu, script.slice) == 60 * MIB
-    assert script(f"{LAUNCH} e s") == OUT_OF_MEMORY
-    script.do("free p", f"{LAUNCH} e s")
-    assert agreed(gpu, script.slice) == 40 * MIB
-
-
 def test_unused_pool_memory_makes_room_for_a_graph(gpu, script):
     script.do("default_pool p 0", "set p 4 1G", "async a 40M s", "free_async a s", "sync s")
     script.do(*graph("e", "40M"), f"{LAUNCH} e s")
@@ -192,33 +117,3 @@ def test_graph_memory_ends_with_the_primary_context_and_the_process(gpu, script)
     assert agreed(gpu, script.slice) == 32 * MIB
     script.kill()
     wait_for_use(gpu, script.slice, 0)
-
-
-def test_the_free_memory_shows_what_graphs_have_reserved(gpu, script):
-    script.do(*graph("e", "32M"), f"{LAUNCH} e s")
-    assert script.value("info", "free") == 32 * MIB
-
-
-def test_launches_of_a_fork_are_the_driver_s(gpu, script):
-    script.do(*graph("e", "32M"), f"{LAUNCH} e s")
-    assert script(f"fork {LAUNCH} e s") != SUCCESS
-    assert agreed(gpu, script.slice) == 32 * MIB
-
-
-def test_below_the_limit_it_makes_no_difference(trace_pair):
-    script = ["init", "device 0", "stream s", *graph("e", "4M"), f"{LAUNCH} e s"]
-    script += ["graph_attribute 0 0", "graph_attribute 0 2", "clone h E", "instantiate d E"]
-    script += ["destroy_node e1", *graph("f", "2M", freed=False), f"{LAUNCH} f s", f"{LAUNCH} f s"]
-    script += ["fill f 2M", "attributes f", "free f", f"{LAUNCH} f s", "free_async f s", "free f"]
-    script += [
-        "begin s",
-        "async a 4M s",
-        "free_async a s",
-        "end s g",
-        "instantiate k g",
-        "upload k s",
-    ]
-    script += [f"{LAUNCH} k s", "destroy_executable k", f"{LAUNCH} k s", "graph_trim 0"]
-    script += ["graph_attribute 0 2", "graph_attribute 0 3", "reset_graph_attribute 0 3"]
-    bare, limited = trace_pair("console", GIB, input="\n".join(script))
-    assert limited == bare

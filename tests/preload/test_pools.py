@@ -8,8 +8,7 @@ call is in progress, and the requests of programs must never pass the limit.
 import pytest
 
 from support.console import OUT_OF_MEMORY, SUCCESS
-from support.memory_use import accounted, agreed, held, refusals, wait_for_use
-from support.running import Started
+from support.memory_use import agreed, refusals
 from support.slices import GIB, MIB
 
 #: The memory that a pool reserves for a small request.
@@ -94,18 +93,6 @@ def test_pool_memory_may_be_freed_on_another_stream_or_thread(gpu, start, free):
     assert agreed(gpu, script.slice) == 0
 
 
-def test_each_card_s_pools_are_charged_on_it_whichever_is_current(stub_server, start):
-    gpu = stub_server("a100,a100")
-    script = start(gpu, GIB)
-    script.do("pool m 1", "from_pool a 100M m -", "async b 200M -", "device 1", "async c 300M -")
-    assert [agreed(gpu, script.slice, card) for card in range(2)] == [200 * MIB, 400 * MIB]
-    script.do("device 0")
-    assert script("from_pool e 700M m -") == OUT_OF_MEMORY
-    script.do("free_async a -", "sync -", "device 1", "free_async c -", "sync -")
-    script.do("sync_context", "device 0", "sync_context")
-    assert [agreed(gpu, script.slice, card) for card in range(2)] == [200 * MIB, 0]
-
-
 def test_a_stream_of_another_card_uses_that_card_s_pool(stub_server, start):
     gpu = stub_server("a100,a100")
     script = start(gpu, GIB)
@@ -145,17 +132,6 @@ def test_a_pool_with_the_handle_of_a_destroyed_one_is_charged_separately(gpu, st
         script.do("from_pool c 400M n -", "free_async b -", "free_async c -", "sync -")
         assert agreed(gpu, script.slice) == 0
         script.do("destroy_pool n")
-
-
-def test_pools_are_charged_in_every_slice_around_them(gpu, slice_dir, preload, program):
-    uuid = gpu.uuids()[0]
-    outer, inner = slice_dir({uuid: 2 * GIB}), slice_dir({uuid: GIB})
-    with Started([program("console")], preload(gpu, f"{outer}:{inner}")) as script:
-        for line in ["init", "device 0", "async a 600M -", "async b 600M -"]:
-            script.tell(line)
-            answer = script.next_line()
-        assert answer == "async b 600M - -> 2 NULL"
-        assert accounted(outer) == accounted(inner) == {script.pid: 600 * MIB} == held(gpu)
 
 
 # Memory that pools keep.
@@ -226,36 +202,6 @@ def test_free_memory_in_its_own_pools_does_not_block_a_program(gpu, start, comma
     assert gpu.peak() <= GIB
 
 
-def test_a_neighbour_gets_the_memory_of_a_trimmed_pool(gpu, start):
-    script = start(gpu, GIB)
-    neighbour = start(gpu, script.slice)
-    script.do("pool m 0", "set m 4 4G", "from_pool a 1G m -", "free_async a -", "sync -")
-    assert neighbour("async a 600M -") == OUT_OF_MEMORY
-    script.do("trim m 0")
-    assert neighbour("async a 600M -") == SUCCESS
-    assert agreed(gpu, script.slice) == 600 * MIB
-    assert gpu.peak() == GIB
-
-
-def test_a_pool_destroyed_with_memory_in_use_holds_it_until_it_is_freed(gpu, start):
-    script = start(gpu, GIB)
-    script.do("pool m 0", "set m 4 4G", "from_pool a 100M m -", "from_pool b 200M m -")
-    script.do("free_async b -", "destroy_pool m")
-    assert agreed(gpu, script.slice) >= 100 * MIB
-    script.do("sync -")
-    assert agreed(gpu, script.slice) >= 100 * MIB
-    script.do("free_async a -", "sync -")
-    assert agreed(gpu, script.slice) == 0
-
-
-def test_a_destroyed_pool_releases_its_free_memory(gpu, start):
-    script = start(gpu, GIB)
-    script.do("pool m 0", "set m 4 4G", "from_pool a 700M m -", "free_async a -", "sync -")
-    assert agreed(gpu, script.slice) == 700 * MIB
-    script.do("destroy_pool m")
-    assert agreed(gpu, script.slice) == 0
-
-
 @pytest.mark.parametrize("end", ["reset 0", "release 0", "destroy c"])
 def test_the_end_of_a_context_leaves_account_and_ledger_equal(gpu, start, end):
     """Pools belong to the device: we release exactly the memory that the driver frees."""
@@ -267,85 +213,12 @@ def test_the_end_of_a_context_leaves_account_and_ledger_equal(gpu, start, end):
     assert agreed(gpu, script.slice) <= left
 
 
-def test_linear_and_pool_memory_share_the_limit(gpu, start):
-    script = start(gpu, GIB)
-    script.do("alloc a 500M", "async b 500M -", "managed c 24M 1")
-    assert script("alloc d 2M") == OUT_OF_MEMORY
-    assert script("async d 2M -") == OUT_OF_MEMORY
-    assert agreed(gpu, script.slice) == GIB
-    script.do("free a")
-    assert script("async d 500M -") == SUCCESS
-    assert gpu.peak() == GIB
-
-
 # Processes.
-
-
-def test_a_killed_process_releases_its_pools(gpu, start):
-    script = start(gpu, GIB)
-    script.do(
-        "default_pool d 0", "set d 4 4G", "async a 400M -", "async b 400M -", "free_async b -"
-    )
-    assert agreed(gpu, script.slice) == 800 * MIB
-    script.kill()
-    wait_for_use(gpu, script.slice, 0)
-
-
-@pytest.mark.parametrize("delay", [0, 50])
-def test_a_killed_process_s_pools_are_released_after_the_driver_releases_them(
-    stub_server, start, program, preload, delay
-):
-    gpu = stub_server(free_delay_ms=delay)
-    script = start(gpu, GIB)
-    script.do("async a 900M -")
-    with Started([program("allocate_until"), "900"], preload(gpu, script.slice)) as requester:
-        requester.wait_for("ready")
-        script.kill()
-        requester.tell("go")
-        while not (line := requester.next_line()).startswith("granted"):
-            assert line == "refused"
-    assert gpu.ledger()["cards"][0]["held"]["peak"] == 900 * MIB
-
-
-def test_a_forked_child_does_not_touch_its_parent_s_pools(gpu, start):
-    script = start(gpu, GIB)
-    script.do("pool m 0", "from_pool a 100M m -", "async b 50M -", "free_async b -")
-    before = agreed(gpu, script.slice)
-    for command in ["free_async a -", "free a", "destroy_pool m", "trim m 0", "async c 1M -"]:
-        script.tell(f"fork {command}")
-        assert "child=0" in script.next_line()
-        assert agreed(gpu, script.slice) == before
-    script.do("free_async a -", "sync -")
-    assert agreed(gpu, script.slice) == 0
 
 
 # Never in the way.
 
 ATTRIBUTES = [f"get d {attribute}" for attribute in range(9)]
-
-
-def test_pool_attributes_are_the_driver_s(trace_pair):
-    script = ["init", "device 0", "default_pool d 0", "current_pool c 0", *ATTRIBUTES]
-    script += ["async a 5M -", "async b 70M -", *ATTRIBUTES, "free_async a -", *ATTRIBUTES]
-    script += ["sync -", *ATTRIBUTES, "set d 4 64M", "free_async b -", "sync -", *ATTRIBUTES]
-    script += ["set d 6 0", "set d 8 0", *ATTRIBUTES, "set d 6 1", "set d 1 0", "set d 2 0"]
-    script += ["trim d 40M", *ATTRIBUTES, "trim d 0", *ATTRIBUTES, "access d 0", "info"]
-    script += ["pool m 0", "use_pool m 0", "current_pool c 0", "from_pool a 1M m -"]
-    script += ["destroy_pool m", "current_pool c 0", "free_async a -", "async a 1M -", "info"]
-    bare, limited = trace_pair("console", 4 * GIB, input="\n".join(script))
-    assert sum(" -> 0" in line for line in bare) > 80
-    assert limited == bare
-
-
-@each_allocation
-def test_below_the_limit_no_function_behaves_differently(trace_pair, allocation):
-    first, take = allocation
-    script = ["init", "device 0", *first]
-    for _ in range(2):
-        script += [take.format(to="a", size="40M"), take.format(to="b", size=1)]
-        script += ["free_async a -", "free b", "sync_context", "default_pool d 0", *ATTRIBUTES]
-    bare, limited = trace_pair("console", 4 * GIB, input="\n".join(script))
-    assert limited == bare
 
 
 def test_the_refusal_is_the_driver_s_own(start, stub_server):
