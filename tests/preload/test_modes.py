@@ -84,8 +84,10 @@ def test_managed_the_library_may_be_reached_through_a_link(managed, assert_limit
     assert_limit({**env, "LD_PRELOAD": str(link / "libvgpu.so")}, GIB)
 
 
-def test_managed_processes_share_the_limit(gpu, program, managed, probe):
-    env = managed(GIB)
+@pytest.mark.parametrize("mode", ["managed", "env-only"])
+def test_processes_share_the_limit(gpu, program, managed, by_variables, *, probe, mode):
+    is_managed = mode == "managed"
+    env = managed(GIB) if is_managed else by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT="1g")
     with Started([program("hold"), "700"], env) as holder:
         holder.wait_for("holding")
         slice_probe = probe(env)
@@ -309,26 +311,12 @@ def test_env_only_hami_s_variable_is_the_limit(gpu, by_variables, assert_limit, 
     assert_limit(by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT=text), limit)
 
 
-def test_env_only_processes_share_the_limit(gpu, program, by_variables, probe):
-    env = by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT="1g")
-    with Started([program("hold"), "700"], env) as holder:
-        holder.wait_for("holding")
-        slice_probe = probe(env)
-        assert slice_probe.grants(324)
-        assert not slice_probe.grants(325)
-    assert gpu.peak() == GIB
-
-
 def test_env_only_processes_share_the_limit_through_hami_s_cache_file(
-    artifacts, gpu, program, tmp_path, probe
+    gpu, program, by_variables, tmp_path, probe
 ):
-    env = {
-        **gpu.env,
-        "LD_PRELOAD": str(artifacts.library),
-        "CUDA_DEVICE_MEMORY_LIMIT": "1g",
-        "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(tmp_path / "container.cache"),
-    }
-    other = {**env, "CUDA_DEVICE_MEMORY_SHARED_CACHE": str(tmp_path / "other.cache")}
+    cache = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+    env = by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT="1g", **{cache: str(tmp_path / "one.cache")})
+    other = {**env, cache: str(tmp_path / "other.cache")}
     with Started([program("hold"), "700"], env) as holder:
         holder.wait_for("holding")
         assert not probe(env).grants(325)
@@ -418,11 +406,17 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_bad_page_refuses_cuda_with_a_reason(gpu, program, preload, slice_dir, damage):
-    ours = slice_dir({gpu.uuids()[0]: GIB})
-    DAMAGES[damage](ours / "limits")
-    assert_refused(program, preload(gpu, ours), ours / "limits")
+#: An account has one copy of its header.
+DAMAGED = [("limits", damage) for damage in DAMAGES]
+DAMAGED += [("account", damage) for damage in DAMAGES if damage != "both copies"]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGED)
+def test_a_bad_file_refuses_cuda_with_a_reason(gpu, program, slice_env, name, damage):
+    env = slice_env(gpu, GIB)
+    file = Path(env["HAMI_SLICE"]) / name
+    DAMAGES[damage](file)
+    assert_refused(program, env, file)
 
 
 @pytest.mark.parametrize("damage", [how for how in DAMAGES if how != "missing"])
@@ -431,13 +425,6 @@ def test_managed_a_bad_page_refuses_cuda_with_a_reason(gpu, program, managed, da
     limits = Path(env["LD_PRELOAD"]).parent / "limits"
     DAMAGES[damage](limits)
     assert_refused(program, env, limits)
-
-
-@pytest.mark.parametrize("damage", ["magic", "version", "truncated", "missing"])
-def test_a_bad_account_refuses_cuda_with_a_reason(gpu, program, preload, slice_dir, damage):
-    ours = slice_dir({gpu.uuids()[0]: GIB})
-    DAMAGES[damage](ours / "account")
-    assert_refused(program, preload(gpu, ours), ours / "account")
 
 
 def test_a_bad_outer_page_refuses_cuda_too(gpu, program, preload, slice_dir):
