@@ -120,24 +120,3 @@ def test_in_nested_slices_the_inner_one_s_numbers_count(gpu, start, slice_dir, p
     assert told["nvml"][:2] == told["nvml v2"][:2] == told["usage"][:2] == [GIB, used]
     assert told["nvml"][2] == told["nvml v2"][2] == told["usage"][2] == free
     assert script.value("info", "free") == free
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_limit_above_the_card_shows_the_card_and_the_slice_s_own_use(
-    gpu, start, slice_dir, preload, kind
-):
-    """NVML's total is larger than the driver's, by what the card reserves."""
-    take, _ = KINDS[kind]
-    bare = start(gpu, None)
-    bare.do("alloc z 128M")
-    script = start(gpu, slice_dir({gpu.uuids()[0]: 1 << 50}))
-    script.do(*take)
-    used = accounted(script.slice)[script.pid]
-    assert used == held(gpu)[script.pid]
-    told = answers(preload(gpu, script.slice))
-    card = gpu.ledger()["cards"][0]
-    assert told["nvml"][:2] == told["nvml v2"][:2] == [card["total"] + card["reserved"], used]
-    assert told["usage"][1] == used
-    assert script.value("info", "total") == bare.value("info", "total") == card["total"]
-    assert script.value("info", "free") == bare.value("info", "free") == told["nvml"][2]
-    assert told["nvml v2"][2] == told["usage"][2] == told["nvml"][2]

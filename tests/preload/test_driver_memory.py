@@ -59,22 +59,6 @@ def occupied(gpu, card=0):
     return level["now"], level["peak"]
 
 
-def test_a_context_takes_its_part_of_the_limit(gpu, slice_of, console):
-    ours = slice_of(gpu)
-    program = console(gpu, ours)
-    assert charged(ours) == (0, 0)
-    program.do("device 0")
-    assert gpu.booked("context") == CONTEXT
-    assert charged(ours) == (CONTEXT, CONTEXT)
-    assert program.value("info", "total") == LIMIT
-    assert program.value("info", "free") == LIMIT - CONTEXT
-    program.do(f"alloc a {LIMIT - CONTEXT}")
-    assert occupied(gpu) == (LIMIT, LIMIT)
-    assert program("alloc b 512") == OUT_OF_MEMORY
-    program.do("free a")
-    assert charged(ours) == (CONTEXT, CONTEXT)
-
-
 def test_a_context_that_does_not_fit_is_out_of_memory(gpu, slice_of, console):
     """It is never created: the ledger has not seen it."""
     ours = slice_of(gpu, CONTEXT - 512)
@@ -105,19 +89,6 @@ def test_a_primary_context_is_charged_once_and_until_its_last_reference(gpu, sli
     assert (charged(ours), occupied(gpu)[0]) == ((0, 0), 0)
     program.do("device 0")
     assert charged(ours) == (CONTEXT, CONTEXT)
-
-
-def test_each_created_context_is_charged_until_it_is_destroyed(gpu, slice_of, console):
-    ours = slice_of(gpu)
-    program = console(gpu, ours)
-    program.do("context a 0", "context b 0")
-    assert charged(ours) == (2 * CONTEXT, 2 * CONTEXT)
-    assert gpu.booked("context") == 2 * CONTEXT
-    assert program("context c 0") == OUT_OF_MEMORY
-    program.do("destroy a", "context c 0")
-    assert charged(ours) == (2 * CONTEXT, 2 * CONTEXT)
-    program.do("destroy b", "destroy c")
-    assert (charged(ours), occupied(gpu)[0]) == ((0, 0), 0)
 
 
 def test_what_the_driver_refuses_is_not_charged(gpu, slice_of, program, preload):

@@ -8,8 +8,8 @@ import pytest
 
 from hami_py._native import Account
 from support import slices
-from support.console import OUT_OF_MEMORY, SUCCESS
-from support.memory_use import held, wait_for_use
+from support.console import OUT_OF_MEMORY
+from support.memory_use import driver_memory, held, wait_for_use
 from support.slices import GIB, KIB, MIB
 
 GRANULE = 2 * MIB
@@ -29,15 +29,6 @@ def slice_of(tmp_path):
         return slices.make(tmp_path / "coarse", limits, granule=GRANULE)
 
     return make
-
-
-def rounding(gpu, slice_path, card=0):
-    """The driver's part by our account, which must be the ledger's; the rest is requested."""
-    (process,) = Account.open(slice_path / "account").snapshot().processes
-    driver = process.driver_memory[card]
-    assert driver == gpu.booked("rounding", card)
-    assert process.memory[card] - driver == sum(held(gpu, card).values())
-    return driver
 
 
 @pytest.mark.parametrize(
@@ -60,33 +51,19 @@ def test_what_the_driver_takes_beyond_a_request_is_driver_memory(
 ):
     script = start(coarse, slice_of(coarse))
     script.do(command)
-    assert rounding(coarse, script.slice) == beyond
+    assert driver_memory(coarse, script.slice, "rounding") == beyond
     kind = command.partition(" ")[0]
     script.do({"array": "array_free a", "mipmap": "mipmap_free a"}.get(kind, "free a"))
-    assert rounding(coarse, script.slice) == 0
+    assert driver_memory(coarse, script.slice, "rounding") == 0
     assert held(coarse) == {}
-
-
-def test_requests_just_over_a_half_granule_fill_the_limit_and_no_more(coarse, start, slice_of):
-    """Without the rounding, such requests hold twice the limit."""
-    script = start(coarse, slice_of(coarse))
-    for number in range(32):
-        script.do(f"alloc a{number} {MIB + 1}")
-    assert script(f"alloc b {MIB + 1}") == OUT_OF_MEMORY
-    assert script("alloc b 512") == OUT_OF_MEMORY
-    assert script.value("info", "free") == 0
-    used = coarse.ledger()["cards"][0]["occupied"]["peak"] - coarse.booked("context")
-    assert used == 64 * MIB
-    script.do("free a7")
-    assert script(f"alloc b {MIB + 1}") == SUCCESS
 
 
 def test_the_driver_s_part_ends_with_the_context_and_with_the_process(coarse, start, slice_of):
     script = start(coarse, slice_of(coarse))
     script.do("alloc a 3M", "context c 0", "alloc b 3M", "array d 3072 1024")
-    assert rounding(coarse, script.slice) == 3 * MIB
+    assert driver_memory(coarse, script.slice, "rounding") == 3 * MIB
     script.do("destroy c")
-    assert rounding(coarse, script.slice) == MIB
+    assert driver_memory(coarse, script.slice, "rounding") == MIB
     script.kill()
     wait_for_use(coarse, script.slice, 0)
 
@@ -95,7 +72,7 @@ def test_a_request_that_the_driver_refuses_leaves_nothing(coarse, start, slice_o
     script = start(coarse, slice_of(coarse))
     coarse.control({"command": "oom", "card": 0, "nth": 1})
     assert script("alloc a 1M") == OUT_OF_MEMORY
-    assert rounding(coarse, script.slice) == 0
+    assert driver_memory(coarse, script.slice, "rounding") == 0
 
 
 def test_each_card_has_its_own_granule(coarse, start, tmp_path):

@@ -111,8 +111,3 @@ def test_the_first_call_may_come_from_many_threads_at_once(trace_pair):
 def test_a_driver_closed_and_opened_again_is_the_same_driver(trace_pair):
     bare, limited = trace_pair("reopen", GIB)
     assert limited == bare
-
-
-def test_a_thread_without_a_context_is_answered_by_the_driver(trace_pair):
-    bare, limited = trace_pair("thread_without_context", GIB)
-    assert limited == bare

@@ -5,7 +5,6 @@ used is the slice's own use. All are read while other processes hold memory.
 """
 
 import contextlib
-import sys
 
 import pytest
 
@@ -15,15 +14,6 @@ from support.traces import value
 
 #: The most that the 32-bit forms of the old functions can say.
 OLD_MOST = 2**32 - 1
-
-PYNVML = """
-import pynvml
-pynvml.nvmlInit()
-for index in range(pynvml.nvmlDeviceGetCount()):
-    device = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(device)
-    print(f"device={index} total={memory.total} free={memory.free} used={memory.used}")
-"""
 
 
 @pytest.fixture
@@ -79,13 +69,6 @@ def test_nvml_returns_the_same(stub_server, program, preload, slice_dir, tenants
             assert value(line, "used") == used
             assert value(line, "free") == total - used
         assert value(info_v2, "reserved") == 0
-
-
-def test_pynvml_returns_the_same(gpu, preload, slice_dir, tenants):
-    ours = slice_dir({gpu.uuids()[0]: 4 * GIB})
-    tenants(gpu, (ours, 1024, 0), (None, 512, 0))
-    done = run([sys.executable, "-c", PYNVML], preload(gpu, ours))
-    assert done.lines == [f"device=0 total={4 * GIB} free={3 * GIB} used={GIB}"], done.err
 
 
 def test_free_is_never_more_than_the_card_has(gpu, program, preload, slice_dir, tenants):
@@ -191,17 +174,3 @@ def test_a_mig_slice_is_a_card(stub_server, program, slice_env, probe, by_uuid):
     assert slice_probe.grants(size)
     assert not slice_probe.grants(size + 1)
     assert gpu.peak(int(by_uuid)) == size * MIB
-
-
-def test_two_processes_with_different_visible_devices_are_charged_separately(
-    stub_server, program, slice_env
-):
-    """Both call their device 0; it is two cards."""
-    gpu = stub_server("a100,a100")
-    env = slice_env(gpu, 4 * GIB)
-    hold = [program("hold"), "3072"]
-    with Started(hold, {**env, "CUDA_VISIBLE_DEVICES": "0"}) as first:
-        first.wait_for("holding")
-        with Started(hold, {**env, "CUDA_VISIBLE_DEVICES": "1"}) as second:
-            second.wait_for("holding")
-            assert (gpu.held(0), gpu.held(1)) == (3 * GIB, 3 * GIB)
