@@ -26,6 +26,7 @@ from support.namespaces import IN_A_NAMESPACE, Namespace
 from support.running import Started, run
 from support.slices import GIB, MIB
 from support.tiers import amount
+from support.traces import value
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes PID namespaces")
 
@@ -104,9 +105,9 @@ def test_a_program_that_only_asks_nvml_never_saw_a_dead_worker_s_memory_return(
 ):
     env = container(gpu, swept=where == "swept")
     prefix = [] if where == "host" else [*IN_A_NAMESPACE]
-    script = f"{program('server')} 3072; {program('nvml_free')}"
-    killed, nvml = results(run([*prefix, "sh", "-c", script], env))
-    assert (killed, nvml) == (str(LIMIT // MIB), f"{LIMIT // MIB} 0")
+    script = f"{program('server')} 3072; {program('nvml_memory')}"
+    killed, nvml, *_ = results(run([*prefix, "sh", "-c", script], env))
+    assert (killed, value(nvml, "free"), value(nvml, "used")) == (str(LIMIT // MIB), LIMIT, 0)
 
 
 def test_a_kept_slice_showed_the_memory_of_programs_that_had_ended(gpu, program, container):

@@ -10,6 +10,7 @@ import struct
 import pytest
 
 from hami_py._native import Account
+from support.console import Console
 from support.nvml import NOT_FOUND, UNKNOWN, asked
 from support.running import Started, run
 from support.slices import GIB, MIB
@@ -28,7 +29,7 @@ def running(program):
 
         def start(env, name, *arguments):
             started = Started([program(name), *map(str, arguments)], env)
-            stack.enter_context(started).wait_for("holding" if name == "hold" else "idle")
+            stack.enter_context(started).wait_for("holding")
             return started
 
         yield start
@@ -65,10 +66,11 @@ def test_the_list_adds_up_to_the_used_memory(gpu, slice_env, running):
     assert asked(env, "nvmlDeviceGetMemoryInfo(card).used") == (1024 + 512 + 3) * MIB
 
 
-def test_a_process_without_memory_is_listed_with_0_bytes(gpu, slice_env, running):
+def test_a_process_without_memory_is_listed_with_0_bytes(gpu, slice_env, program):
     env = slice_env(gpu, GIB)
-    process = running(env, "nvml_idle", "context")
-    assert listed(env) == [[process.pid, 0]]
+    with Console(program("console"), env) as process:
+        process.do("init", "device 0")
+        assert listed(env) == [[process.pid, 0]]
 
 
 def test_an_ended_process_is_not_listed(gpu, slice_env, running):
@@ -99,13 +101,8 @@ def test_the_inner_slice_sees_its_own_and_the_outer_sees_both(gpu, slice_dir, pr
     assert listed(around) == requested(gpu, ours, theirs)
 
 
-def test_a_limit_by_hami_s_variable_is_a_slice_as_well(artifacts, gpu, tmp_path, running):
-    env = {
-        **gpu.env,
-        "LD_PRELOAD": str(artifacts.library),
-        "HAMI_RUNTIME_DIR": str(tmp_path),
-        "CUDA_DEVICE_MEMORY_LIMIT": "1g",
-    }
+def test_a_limit_by_hami_s_variable_is_a_slice_as_well(gpu, by_variables, running):
+    env = by_variables(gpu, CUDA_DEVICE_MEMORY_LIMIT="1g")
     ours = running(env, "hold", 64)
     running(gpu.env, "hold", 32)
     assert listed(env) == requested(gpu, ours)
@@ -220,13 +217,14 @@ def test_where_the_slice_is_refused_no_device_data_is_returned(gpu, program, pre
 # Joining.
 
 
-def test_a_process_joins_every_account_at_its_cu_init(gpu, slice_dir, preload, running):
+def test_a_process_joins_every_account_at_its_cu_init(gpu, slice_dir, preload, program):
     limits = {gpu.uuids()[0]: GIB}
     slices = [slice_dir(limits), slice_dir(limits)]
-    process = running(preload(gpu, ":".join(map(str, slices))), "nvml_idle", "init")
-    for directory in slices:
-        (member,) = Account.open(directory / "account").snapshot().processes
-        assert (member.pid, member.alive, member.memory[0]) == (process.pid, True, 0)
+    with Console(program("console"), preload(gpu, ":".join(map(str, slices)))) as process:
+        process.do("init")
+        for directory in slices:
+            (member,) = Account.open(directory / "account").snapshot().processes
+            assert (member.pid, member.alive, member.memory[0]) == (process.pid, True, 0)
 
 
 def test_a_child_of_fork_is_a_member_of_its_own(gpu, slice_dir, preload, program):
