@@ -17,8 +17,7 @@ from typing import Any
 from bench import view
 from bench.results import write
 from bench.rows import row
-from bench.scheduler_canned import Pages, cluster, pages_of, serve
-from bench.scheduler_programs import kubeconfig_of
+from bench.scheduler_programs import Pages, cluster, kubeconfig_of, pages_of, serve
 from bench.scheduler_state import Size, cards, fill, limits, node_name
 from cluster import objects, waiting
 from cluster.servers import accepts, free_ports

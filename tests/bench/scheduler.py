@@ -11,13 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.results import Row, table, write
-from bench.scheduler_cluster import bound, start
-from bench.scheduler_engine import engine, snapshot
-from bench.scheduler_http import http
-from bench.scheduler_rows import COMMAND
-from bench.scheduler_scrape import scrape
-from bench.scheduler_state import Size
-from bench.scheduler_webhook import reviews
+from bench.scheduler_cluster import bound, reviews, start
+from bench.scheduler_filters import engine, http, scrape, snapshot
+from bench.scheduler_state import COMMAND, Size
 
 TITLE = "What the control plane takes"
 

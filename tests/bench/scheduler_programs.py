@@ -1,17 +1,32 @@
-"""Our programs as processes of their own, for measuring: started, waited for, ended."""
+"""Programs as processes of their own, for measuring: started, waited for, ended.
+
+Two of them are in this file: an API server with prepared answers, and a server that answers every
+request with so many bytes.
+
+    python -m bench.scheduler_programs canned PORT NODES PODS
+    python -m bench.scheduler_programs floor PORT FILTERED_BYTES RATED_BYTES
+"""
 
 import contextlib
 import http.client
+import http.server
 import json
 import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.routing import Router
 
 from bench.results import ROOT
-from bench.scheduler_state import Size, State
+from bench.scheduler_state import Size, State, fill, node
 from cluster.servers import Server, accepts, free_ports
+from hami_py import serving
 
 #: Seconds that a program may take to be ready: it is what is measured.
 DEADLINE = 900.0
@@ -108,7 +123,7 @@ def extender(
 def canned(size: Size, folder: Path) -> Iterator[Path]:
     """The kubeconfig of an API server that has the answers of such a cluster ready."""
     (port,) = free_ports(1)
-    command = python("-m", "bench.scheduler_canned", port, size.nodes, size.pods)
+    command = python("-m", "bench.scheduler_programs", "canned", port, size.nodes, size.pods)
     server = Server(command, folder / "canned.log", lambda: accepts(port), env=_paths())
     with running(server):
         yield kubeconfig_of(port, folder)
@@ -136,7 +151,7 @@ def kubeconfig_of(port: int, folder: Path) -> Path:
 def floor(folder: Path, filtered: int, rated: int) -> Iterator[int]:
     """A server that returns so many bytes for every request; its port."""
     (port,) = free_ports(1)
-    command = python("-m", "bench.scheduler_floor", port, filtered, rated)
+    command = python("-m", "bench.scheduler_programs", "floor", port, filtered, rated)
     with running(Server(command, folder / "floor.log", lambda: accepts(port), env=_paths())):
         yield port
 
@@ -156,3 +171,95 @@ def webhook(kubeconfig: Path, folder: Path, options: Sequence[str], pinned: int)
 
 def _paths() -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+
+
+PAGE = 500
+
+#: Where an agent has several figures, they follow each other at multiples of so many seconds.
+CHANGES_S = 4
+
+#: The pages of each list, by path.
+Pages = dict[str, list[bytes]]
+
+
+def pages_of(objects: Iterable[dict[str, Any]]) -> list[bytes]:
+    """A list's answers, one after the other."""
+
+    def page(items: list[bytes], number: int, more: bool) -> bytes:
+        metadata = {"resourceVersion": "1", **({"continue": str(number)} if more else {})}
+        head = json.dumps({"kind": "List", "metadata": metadata}).encode()
+        return head[:-1] + b', "items": [' + b",".join(items) + b"]}"
+
+    made: list[list[bytes]] = [[]]
+    for each in objects:
+        if len(made[-1]) == PAGE:
+            made.append([])
+        made[-1].append(json.dumps(each, separators=(",", ":")).encode())
+    return [page(items, at + 1, at + 1 < len(made)) for at, items in enumerate(made)]
+
+
+def cluster(size: Size) -> Pages:
+    """The lists of a filled cluster."""
+    return {
+        "/api/v1/nodes": pages_of(map(node, range(size.nodes))),
+        "/api/v1/pods": pages_of(fill(size).pods()),
+        "/api/v1/resourcequotas": pages_of([]),
+    }
+
+
+def serve(port: int, pages: Pages) -> None:
+    """An API server with prepared answers, and watches in which nothing ever happens."""
+    for_ever = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked = urlsplit(self.path)
+            query = parse_qs(asked.query)
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            if "watch" in query:
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for_ever.wait()
+            bodies = pages[asked.path]
+            if asked.path.endswith("/proxy/figures"):
+                at = int(time.time() / CHANGES_S) % len(bodies)
+            else:
+                at = int(query.get("continue", ["0"])[0])
+            body = bodies[at]
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def log_message(self, *unused: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    server.serve_forever()
+
+
+def _serve_bytes(port: int, filtered: int, rated: int) -> None:
+    """The extender's server without the extender: the cost of HTTP alone on this machine."""
+    routes = []
+    for path, size in (("/filter", filtered), ("/prioritize", rated)):
+        answer = b'"' + b"x" * (size - 2) + b'"'
+        routes.append(
+            serving.json_route(path, len, lambda _, answer=answer: answer, most_bytes=1 << 24)
+        )
+    serving.Server(Router(routes), serving.Listen(port=port)).start()
+    signal.pause()
+
+
+if __name__ == "__main__":
+    name, *numbers = sys.argv[1:]
+    if name == "canned":
+        serve(int(numbers[0]), cluster(Size(*map(int, numbers[1:]))))
+    else:
+        _serve_bytes(*map(int, numbers))

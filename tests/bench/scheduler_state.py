@@ -1,20 +1,26 @@
 """The large cluster of the scheduler's measurements: nodes, pods, and which cards these have.
 
 The allocator places the pods itself, so that no card has more than it can give; the same objects
-are a snapshot, the answers of an API server, and what is written to a real one.
+are a snapshot, the answers of an API server, and what is written to a real one. The suite's rows
+name its command.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
+from bench import rows
 from cluster import extended, objects
 from cluster.api import Object
 from hami_py._native import Allocator
 from hami_py.errors import HamiError
 from hami_py.model import pods
 from hami_py.model.pods import wire
+
+COMMAND = "make bench-scheduler"
+
+row = partial(rows.row, COMMAND)
 
 CARDS = 8
 

@@ -30,8 +30,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from bench.scheduler_canned import Pages, pages_of, serve
-from bench.scheduler_programs import kubeconfig_of
+from bench.scheduler_programs import Pages, kubeconfig_of, pages_of, serve
 from bench.scheduler_state import cards, limits
 from cluster import extended, objects, waiting
 from cluster.servers import accepts, free_ports

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.results import Row
 from bench.rows import row
-from bench.scheduler_canned import CHANGES_S
+from bench.scheduler_programs import CHANGES_S
 from cluster import waiting
 from cluster.servers import accepts, free_ports
 from unit.view.browser import Browser, browser

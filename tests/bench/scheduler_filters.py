@@ -1,11 +1,12 @@
-"""Filter and prioritize as kube-scheduler calls them: its request, our process, one connection.
+"""How long filter and prioritize take: in the allocator alone, and as kube-scheduler calls them.
 
-The extender is `hami scheduler`. It reads the cluster from an API server with prepared answers. A
-pod's time is that of both calls, from the first byte sent to the last byte read. The cluster is
-full to about two thirds, and each pod's best node is held for it, as usual. Names come in another
-order each time, as kube-scheduler's workers produce them. There are many rounds, and both kinds of
-pods alternate, because a machine can be busy for seconds. A third kind comes last, and waits for a
-cluster with more room: every node rejects it with a reason, and prioritize is not called.
+The second is measured with kube-scheduler's request, our process and one connection. The extender
+is `hami scheduler`. It reads the cluster from an API server with prepared answers. A pod's time is
+that of both calls, from the first byte sent to the last byte read. The cluster is full to about two
+thirds, and each pod's best node is held for it, as usual. Names come in another order each time, as
+kube-scheduler's workers produce them. There are many rounds, and both kinds of pods alternate,
+because a machine can be busy for seconds. A third kind comes last, and waits for a cluster with
+more room: every node rejects it with a reason, and prioritize is not called.
 
 The time of the machine, of HTTP and of the client is measured as well, alternating with the rest:
 the same server returns as many bytes without reading the request. If that is slow, too, the machine
@@ -16,7 +17,10 @@ import contextlib
 import math
 import os
 import random
+import re
+import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +30,122 @@ from typing import Any
 import msgspec
 
 from bench.http_client import Connection, in_turn
-from bench.results import Row
+from bench.results import ROOT, Row
+from bench.rows import percentile
 from bench.scheduler_programs import Extender, canned, extender, floor
-from bench.scheduler_rows import row, times
-from bench.scheduler_state import CARDS, KINDS, Size, fill, limits, node_name
+from bench.scheduler_state import CARDS, KINDS, Size, fill, limits, node_name, request, row
 from cluster import recordings
+from hami_py._native import Allocator
+from hami_py.cluster.view import ClusterView
+from hami_py.model.pods import wire
 from hami_py.scheduler.settings import Timing
+
+#: ms that a filter and a score may take together; and seconds for reading a snapshot.
+_ENGINE_MS = 1.0
+SNAPSHOT_S = 10.0
+
+#: The row for each line of the program's output, and its target.
+_ROWS = {
+    "filter and score": ("filter + prioritize in the engine, class met before", _ENGINE_MS),
+    "filter and score, new class": (
+        "filter + prioritize in the engine, a new class each time",
+        _ENGINE_MS,
+    ),
+    "filter, new class, all nodes refused": (
+        "filter in the engine, a new class, all nodes refuse",
+        _ENGINE_MS,
+    ),
+    "without unbound, 2,000 held": (
+        "what more a refused pod takes in the engine, 2,000 pods hold cards",
+        None,
+    ),
+}
+
+
+def engine(size: Size) -> list[Row]:
+    """The allocator alone: processor time, as `native/allocator/examples/scale.rs` says it."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    program = target / "release" / "examples" / "scale"
+    command = [str(program), str(size.nodes), str(size.pods)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    found = re.findall(
+        r"^(.*): p50 ([\d.]+) ms, p99 ([\d.]+) ms, .*\(n = (\d+)\)$", done.stdout, re.MULTILINE
+    )
+    said = {what: (float(p50), float(p99), int(n)) for what, p50, p99, n in found}
+    rows = []
+    for what, (name, target) in _ROWS.items():
+        p50, p99, n = said[what]
+        rows += [
+            row(f"{name}, p50", [p50], "ms", n=n),
+            row(f"{name}, p99", [p99], "ms", target, n=n),
+        ]
+    return rows
+
+
+def snapshot(size: Size, runs: int) -> list[Row]:
+    """The state of the cluster from its snapshot."""
+    filled = fill(size)
+    seconds = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        view = ClusterView.restore(filled.snapshot)
+        seconds.append(time.perf_counter() - began)
+        assert view.digest() == filled.digest, "something is lost or changed"
+    return [row(f"start from a snapshot, {size}", seconds, "s", SNAPSHOT_S)]
+
+
+_FILTERS = 400
+
+
+def scrape(size: Size, runs: int) -> list[Row]:
+    """Processor time of what is told by node and by card, and its bytes."""
+    allocator = Allocator.restore(fill(size).snapshot)
+    rows = [row("filter, nobody scrapes, p50", [_filters(allocator, size)], "ms", n=_FILTERS)]
+    for what, metrics in (("node", allocator.node_metrics), ("card", allocator.card_metrics)):
+        took = []
+        for _ in range(runs):
+            began = time.thread_time()
+            written = metrics()
+            took.append((time.thread_time() - began) * 1e3)
+        rows += [
+            row(f"a scrape by {what}, processor time, {size}", took, "ms"),
+            row(f"a scrape by {what}, size", [len(written) / 1e6], "MB"),
+            row(
+                f"filter, scraped by {what} without a pause, p50",
+                [_scraped(metrics, lambda: _filters(allocator, size))],
+                "ms",
+                n=_FILTERS,
+            ),
+        ]
+    return rows
+
+
+def _scraped(metrics: Callable[[], bytes], work: Callable[[], float]) -> float:
+    ends = threading.Event()
+
+    def scrapes() -> None:
+        while not ends.is_set():
+            metrics()
+
+    thread = threading.Thread(target=scrapes)
+    thread.start()
+    try:
+        return work()
+    finally:
+        ends.set()
+        thread.join()
+
+
+def _filters(allocator: Allocator, size: Size) -> float:
+    names = msgspec.json.encode([node_name(at) for at in range(size.nodes)])
+    took = []
+    for at in range(_FILTERS):
+        asked = wire.encode(request(size.pods + at, KINDS[at % len(KINDS)]))
+        began = time.perf_counter()
+        allocator.filter_names(asked, names, 0)
+        took.append((time.perf_counter() - began) * 1e3)
+    return percentile(took, 50)
+
 
 TARGET_MS = 4.0
 WARM_UP = 40
@@ -69,6 +183,15 @@ REFUSED = Kind(
     target_ms=None,
 )
 ALL = (KNOWN, FRESH, REFUSED)
+
+
+def times(name: str, runs: Sequence[Sequence[float]], target_ms: float | None = None) -> list[Row]:
+    """Median and 99th percentile of runs of samples in ms; a target is the latter's."""
+    n = sum(map(len, runs))
+    return [
+        row(f"{name}, p50", [percentile(run, 50) for run in runs], "ms", n=n),
+        row(f"{name}, p99", [percentile(run, 99) for run in runs], "ms", target_ms, n=n),
+    ]
 
 
 def http(size: Size, rounds: int, pods: int) -> list[Row]:
