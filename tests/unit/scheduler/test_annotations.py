@@ -17,12 +17,6 @@ from unit.scheduler.small import Small
 MOST = 256 * 1024
 
 
-@pytest.fixture
-def small() -> Small:
-    """Two nodes with a card each; a pod takes a whole one."""
-    return Small().listed()
-
-
 def test_annotations_that_would_be_too_large_are_not_written(small: Small) -> None:
     """The API server would store them, and refuse every later write of the pod."""
     small.create("p", annotations={"note": "x" * (MOST - 100)})

@@ -11,25 +11,6 @@ from hami_py.scheduler.extender_api import BindArgs
 from unit.scheduler.small import Object, Small, away
 
 
-@pytest.fixture
-def small() -> Small:
-    """Two nodes with a card each; a pod takes a whole one."""
-    return Small().listed()
-
-
-def test_an_unwritten_binding_is_released_after_a_while(small: Small) -> None:
-    small.create("p")
-    small.server.before = away
-    assert "no answer" in small.bind("p", "a")
-    small.create("next")
-    small.now_s = 29.0
-    small.verbs.binder.check_unreported()
-    assert small.fits("next", "a") == []
-    small.now_s = 31.0
-    small.verbs.binder.check_unreported()
-    assert small.fits("next", "a") == ["a"]
-
-
 def test_a_written_binding_without_an_answer_is_kept(small: Small) -> None:
     small.create("p")
     small.server.after = away
@@ -75,15 +56,6 @@ def test_a_pod_with_a_binding_in_doubt_is_bound_nowhere_else(small: Small) -> No
     assert [body["target"]["name"] for body in small.server.written] == ["a"]
     small.create("next")
     assert small.fits("next") == ["b"]
-
-
-def test_a_bound_pod_is_bound_nowhere_else_before_its_event(small: Small) -> None:
-    small.create("p")
-    assert small.bind("p", "a") == ""
-    assert small.bind("p", "b") != ""
-    small.create("next")
-    assert small.fits("next") == ["b"]
-    assert small.bind("p", "a") == ""
 
 
 def test_a_bound_pod_is_not_kept_as_waiting(small: Small) -> None:
@@ -159,20 +131,6 @@ def test_a_pod_of_the_same_name_is_another(small: Small) -> None:
     assert small.fits("next", "a") == ["a"]
 
 
-def test_a_pod_created_and_deleted_without_a_watch_is_released(small: Small) -> None:
-    small.create("p")
-    assert small.bind("p", "a") == ""
-    small.now_s = 31.0
-    small.verbs.binder.check_unreported()
-    small.create("next")
-    assert small.fits("next", "a") == []
-    del small.server.pods["p"]
-    small.cluster.pods.replace([])
-    small.now_s = 62.0
-    small.verbs.binder.check_unreported()
-    assert small.fits("next", "a") == ["a"]
-
-
 @pytest.mark.parametrize("node", ["a", "b"])
 def test_two_binds_of_one_pod_at_once_take_the_cards_of_one(small: Small, node: str) -> None:
     small.create("p")
@@ -228,47 +186,6 @@ def test_a_rejected_binding_is_released_at_once(small: Small, how: str) -> None:
     small.server.before = happens
     assert small.bind("p", "a") != ""
     small.server.before = lambda _: None
-    small.create("next")
-    assert small.fits("next", "a") == ["a"]
-
-
-def test_a_pod_deleted_after_the_conflict_is_released(small: Small) -> None:
-    small.create("p")
-    small.bound_elsewhere("p", "b", wire.CardAllocation("GPU-b-0", 10_000, 0))
-
-    def go(name: str) -> None:
-        if name == "p":
-            small.server.pods.pop("p", None)
-
-    small.create("next")
-    assert small.fits("p", "a") == ["a"]
-    small.server.reading = go
-    assert "409" in small.bind("p", "a")
-    assert small.fits("next", "a") == ["a"]
-
-
-def test_a_node_deleted_meanwhile_gets_no_binding(small: Small) -> None:
-    small.create("p")
-    small.server.before = away
-    small.bind("p", "a")
-    small.server.before = lambda _: None
-    small.cluster.nodes.deleted(small._listed[0])
-    assert "node a" in small.bind("p", "a")
-    small.create("q")
-    assert "node a" in small.bind("q", "a")
-    assert small.server.written == []
-
-
-def test_an_internal_error_leaves_the_binding_in_doubt(small: Small) -> None:
-    def fault(_: Object) -> None:
-        raise ZeroDivisionError
-
-    small.create("p")
-    small.server.before = fault
-    with pytest.raises(ZeroDivisionError):
-        small.bind("p", "a")
-    small.now_s = 31.0
-    small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == ["a"]
 

@@ -17,12 +17,6 @@ from unit.scheduler.small import Object, Small, away
 _INSTANCES = wire.Mig((wire.MigProfile("1g.5gb", 4_864, 1, (0, 1), 1),))
 
 
-@pytest.fixture
-def small() -> Small:
-    """Two nodes with a card each; a pod takes a whole one."""
-    return Small().listed()
-
-
 def forbidden(*_: object) -> None:
     raise Forbidden("POST binding", "403: no", "give it the right", 403)
 
@@ -152,19 +146,6 @@ def test_reading_an_earlier_attempt_does_not_affect_the_next(small: Small) -> No
     small.verbs.binder.check_unreported()
     small.create("next")
     assert small.fits("next", "a") == []
-
-
-def test_after_a_known_failure_it_may_be_bound_elsewhere(small: Small) -> None:
-    small.create("p")
-    comes_late(small)
-    small.bind("p", "a")
-    small.now_s = 31.0
-    small.verbs.binder.check_unreported()
-    small.server.before = lambda _: None
-    assert small.bind("p", "b") == ""
-    assert bound_to(small, "p") == "b"
-    small.create("next")
-    assert small.fits("next") == ["a"]
 
 
 def test_a_binding_by_an_earlier_attempt_of_ours_is_success(small: Small) -> None:

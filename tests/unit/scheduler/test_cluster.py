@@ -7,7 +7,6 @@ import pytest
 from hami_py.model import pods
 from hami_py.model.pods import objects
 from hami_py.scheduler.extender_api import MetaPod, MetaVictims, PreemptArgs
-from support.extender_calls import filtered
 from unit.scheduler.small import Small, node
 
 UNREADABLE = '{"version":2}'
@@ -41,54 +40,12 @@ def test_a_node_that_the_allocator_refuses_hides_no_other() -> None:
     assert small.fits("p", "a", "b") == ["b"]
 
 
-def test_a_node_whose_cards_became_unreadable_gets_no_new_pod() -> None:
-    small = Small().listed()
-    small.create("p")
-    small.cluster.nodes.changed(cards("a", UNREADABLE))
-    assert small.fits("p") == ["b"]
-    small.cluster.nodes.changed(node("a", 1))
-    assert small.fits("p") == ["a", "b"]
-
-
 def test_a_node_missing_from_a_list_is_removed() -> None:
     small = Small().listed()
     small.create("p")
     small.cluster.nodes.replace(small._listed[1:])
     assert small.fits("p") == ["b"]
     assert "node a" in small.bind("p", "a")
-
-
-@pytest.mark.parametrize("first", ["the pod", "the node"])
-def test_a_pod_with_an_unreadable_assignment_blocks_its_node(first: str) -> None:
-    small = Small(nodes="b").listed()
-    small.create("p")
-    small.server.pods["p"]["spec"]["nodeName"] = "a"
-    small.server.pods["p"]["metadata"]["annotations"] = {"hami.io/assignment": UNREADABLE}
-    if first == "the pod":
-        small.told("p")
-    small.cluster.nodes.changed(node("a", 1))
-    small.told("p")
-    small.create("next")
-    assert small.fits("next") == ["b"]
-    assert "node a" in small.bind("next", "a")
-    small.now_s = 10
-    # A changed node stays blocked; without the pod it is usable.
-    small.cluster.nodes.changed(node("a", 2))
-    assert small.fits("next") == ["b"]
-    small.cluster.pods.deleted(small.seen("p"))
-    assert small.fits("next") == ["a", "b"]
-
-
-def test_a_node_is_usable_again_when_a_list_lacks_the_unreadable_pod() -> None:
-    small = Small(nodes="a").listed()
-    small.create("p")
-    small.server.pods["p"]["spec"]["nodeName"] = "a"
-    small.server.pods["p"]["metadata"]["annotations"] = {"hami.io/assignment": UNREADABLE}
-    small.told("p")
-    small.create("next")
-    assert small.fits("next", "a") == []
-    small.cluster.pods.replace([])
-    assert small.fits("next", "a") == ["a"]
 
 
 def test_a_readable_assignment_unblocks_the_node() -> None:
@@ -132,18 +89,6 @@ def test_an_unreadable_quota_allows_nothing_before_and_after_a_restart() -> None
         assert small.fits("p", "a") == []
         small.cluster.quotas.deleted(objects.ResourceQuota(metadata, unreadable))
         assert small.fits("p", "a") == ["a"]
-
-
-def test_a_single_fitting_node_is_held() -> None:
-    """kube-scheduler asks for no priorities then, and filters the next pod before it has bound."""
-    small = Small(nodes="a").listed()
-    small.create("first")
-    small.create("second")
-    assert small.fits("first", "a") == ["a"]
-    answer = filtered(small.verbs, small.seen("second"), ["a"])
-    assert answer.node_names == []
-    assert "held for other pods for some seconds" in answer.error
-    assert small.bind("first", "a") == ""
 
 
 def test_a_retried_bind_gets_no_failed_card() -> None:
@@ -204,28 +149,6 @@ def test_a_preemption_that_would_not_help_is_rejected() -> None:
     small = Small(nodes="a").listed()
     placed(small, "more", "a", priority=2000)
     assert preempted(small, ["more"]) == []
-
-
-def test_completed_init_containers_free_their_cards() -> None:
-    small = Small(nodes="a").listed()
-    small.create("p", 2000)
-    spec = small.server.pods["p"]["spec"]
-    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}
-    spec["initContainers"] = [{"name": "init", "resources": {"limits": limits}}]
-    spec["restartPolicy"] = "Never"
-    assert small.bind("p", "a") == ""
-    small.told("p")
-    small.create("next", 6000)
-    assert small.fits("next", "a") == []
-    done = [{"type": "Initialized", "status": "True"}]
-    small.server.pods["p"]["status"] = {"phase": "Running", "conditions": done}
-    small.told("p")
-    assert small.fits("next", "a") == ["a"]
-    # Of any other pod they may run again.
-    spec["restartPolicy"] = "Always"
-    small.told("p")
-    small.now_s = 10
-    assert small.fits("next", "a") == []
 
 
 ODD = {

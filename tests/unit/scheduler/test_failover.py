@@ -57,12 +57,6 @@ def tell(small: Small, pod: Object) -> None:
         small.cluster.pods.undecoded(Undecoded(naming, raw, str(error)))
 
 
-@pytest.fixture
-def small() -> Small:
-    """Two nodes with a card each; a pod takes a whole one."""
-    return Small().listed()
-
-
 @pytest.mark.parametrize("written", UNREADABLE, ids=NAMES)
 def test_an_unreadable_pod_keeps_its_cards(small: Small, written: Object) -> None:
     """Its node is barred when the watch has told of it; until then the card looks free."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,19 @@ class Server:
     def __init__(self) -> None:
         self.touched = threading.Semaphore(0)
         self.failing = 0
+        self.requeuers: list[Requeuer] = []
+
+    def requeuer(self) -> Requeuer:
+        """It ends with the test."""
+        made = Requeuer(storage_class_touch(cast(ApiServer, self), "hami-wake"))
+        self.requeuers.append(made)
+        return made
+
+    def is_touched(self) -> bool:
+        return self.touched.acquire(timeout=60)
+
+    def stays_untouched(self) -> bool:
+        return not self.touched.acquire(timeout=0.3)
 
     def patch(self, path: str, body: Any, kind: str, *, deadline_s: float) -> bytes:
         assert path == "/apis/storage.k8s.io/v1/storageclasses/hami-wake"
@@ -31,15 +45,18 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(requeue, "_PAUSE_S", 0.01)
     monkeypatch.setattr(requeue, "_FAILED_S", 0.01)
-    return Server()
+    server = Server()
+    yield server
+    for each in server.requeuers:
+        each.stop()
 
 
 def small(server: Server) -> Small:
     made = Small(nodes="a").listed()
-    made.cluster.requeuer = Requeuer(storage_class_touch(cast(ApiServer, server), "hami-wake"))
+    made.cluster.requeuer = server.requeuer()
     return made
 
 
@@ -67,19 +84,16 @@ def test_freed_room_requeues(server: Server, what: str) -> None:
         objects.Metadata(name="q", namespace="ml"),
         objects.QuotaSpec({"limits.nvidia.com/gpu": "9"}),
     )
-    try:
-        if what == "a pod is gone":
-            made.cluster.pods.deleted(made.seen("first"))
-        elif what == "a card is there":
-            made.cluster.nodes.changed(node("b", 1))
-        else:
-            made.cluster.quotas.changed(quota)
-        assert server.touched.acquire(timeout=60)
-        # No pod was rejected since.
-        made.cluster.nodes.changed(node("c", 1))
-        assert not server.touched.acquire(timeout=0.3)
-    finally:
-        made.cluster.requeuer.stop()
+    if what == "a pod is gone":
+        made.cluster.pods.deleted(made.seen("first"))
+    elif what == "a card is there":
+        made.cluster.nodes.changed(node("b", 1))
+    else:
+        made.cluster.quotas.changed(quota)
+    assert server.is_touched()
+    # No pod was rejected since.
+    made.cluster.nodes.changed(node("c", 1))
+    assert server.stays_untouched()
 
 
 def test_a_deleted_quota_requeues(server: Server) -> None:
@@ -89,12 +103,9 @@ def test_a_deleted_quota_requeues(server: Server) -> None:
     made.cluster.quotas.changed(quota)
     refused(made, "next")
     made.cluster.requeuer.start()
-    try:
-        made.cluster.quotas.deleted(quota)
-        assert server.touched.acquire(timeout=60)
-        assert made.fits("next", "a") == ["a"]
-    finally:
-        made.cluster.requeuer.stop()
+    made.cluster.quotas.deleted(quota)
+    assert server.is_touched()
+    assert made.fits("next", "a") == ["a"]
 
 
 def test_completed_init_containers_requeue(server: Server) -> None:
@@ -110,70 +121,52 @@ def test_completed_init_containers_requeue(server: Server) -> None:
     made.create("next", 6000)
     assert made.fits("next", "a") == []
     made.cluster.requeuer.start()
-    try:
-        done = [{"type": "Initialized", "status": "True"}]
-        made.server.pods["first"]["status"] = {"phase": "Running", "conditions": done}
-        made.told("first")
-        assert server.touched.acquire(timeout=60)
-        assert made.fits("next", "a") == ["a"]
-    finally:
-        made.cluster.requeuer.stop()
+    done = [{"type": "Initialized", "status": "True"}]
+    made.server.pods["first"]["status"] = {"phase": "Running", "conditions": done}
+    made.told("first")
+    assert server.is_touched()
+    assert made.fits("next", "a") == ["a"]
 
 
 def test_a_change_during_the_filter_requeues(server: Server) -> None:
-    requeuer = Requeuer(storage_class_touch(cast(ApiServer, server), "hami-wake"))
+    requeuer = server.requeuer()
     before = requeuer.changes
     requeuer.changed()
     requeuer.refused(before)
     requeuer.start()
-    try:
-        assert server.touched.acquire(timeout=60)
-    finally:
-        requeuer.stop()
+    assert server.is_touched()
 
 
 def test_a_pod_rejected_before_a_restart_is_requeued(server: Server) -> None:
     """kube-scheduler continues beside us; a quota may have been deleted while no watch was open."""
     made = small(server)
     made.cluster.requeuer.start()
-    try:
-        made.cluster.nodes.changed(node("b", 1))
-        assert server.touched.acquire(timeout=60)
-    finally:
-        made.cluster.requeuer.stop()
+    made.cluster.nodes.changed(node("b", 1))
+    assert server.is_touched()
 
 
 def test_a_preemption_before_budgets_were_known_is_requeued(server: Server) -> None:
     made = full(server)
     made.cluster.budgets = BudgetSink(made.cluster)
-    try:
-        made.cluster.budgets.replace([])
-        assert server.touched.acquire(timeout=60)
-        refused(made, "other")
-        # They are listed again, as after a watch that was away for long: that is nothing new.
-        made.cluster.budgets.replace([])
-        assert not server.touched.acquire(timeout=0.3)
-    finally:
-        made.cluster.requeuer.stop()
+    made.cluster.budgets.replace([])
+    assert server.is_touched()
+    refused(made, "other")
+    # They are listed again, as after a watch that was away for long: that is nothing new.
+    made.cluster.budgets.replace([])
+    assert server.stays_untouched()
 
 
 def test_an_unchanged_node_requeues_nothing(server: Server) -> None:
     made = full(server)
-    try:
-        made.cluster.nodes.changed(node("a", 1))
-        assert not server.touched.acquire(timeout=0.3)
-    finally:
-        made.cluster.requeuer.stop()
+    made.cluster.nodes.changed(node("a", 1))
+    assert server.stays_untouched()
 
 
 def test_a_failed_requeue_is_retried(server: Server) -> None:
     server.failing = 2
     made = full(server)
-    try:
-        made.cluster.pods.deleted(made.seen("first"))
-        assert server.touched.acquire(timeout=60)
-    finally:
-        made.cluster.requeuer.stop()
+    made.cluster.pods.deleted(made.seen("first"))
+    assert server.is_touched()
 
 
 def held(server: Server) -> Small:
@@ -206,15 +199,12 @@ def test_the_end_of_a_short_hold_requeues(server: Server) -> None:
             made.told(name)
     refused(made, "next")
     made.cluster.requeuer.start()
-    try:
-        seconds(made, 4)
-        assert not server.touched.acquire(timeout=0.3)
-        seconds(made, 2)
-        assert server.touched.acquire(timeout=60)
-        seconds(made, 60)
-        assert not server.touched.acquire(timeout=0.3)
-    finally:
-        made.cluster.requeuer.stop()
+    seconds(made, 4)
+    assert server.stays_untouched()
+    seconds(made, 2)
+    assert server.is_touched()
+    seconds(made, 60)
+    assert server.stays_untouched()
 
 
 def test_a_failed_binding_requeues(server: Server) -> None:
@@ -235,14 +225,11 @@ def test_a_failed_binding_requeues(server: Server) -> None:
     made.told("low")
     refused(made, "next")
     made.cluster.requeuer.start()
-    try:
-        made.verbs.binder.check_unreported()
-        assert not server.touched.acquire(timeout=0.3)
-        made.now_s += 60
-        made.verbs.binder.check_unreported()
-        assert server.touched.acquire(timeout=60)
-    finally:
-        made.cluster.requeuer.stop()
+    made.verbs.binder.check_unreported()
+    assert server.stays_untouched()
+    made.now_s += 60
+    made.verbs.binder.check_unreported()
+    assert server.is_touched()
 
 
 @pytest.mark.parametrize(
@@ -252,29 +239,26 @@ def test_the_end_of_a_long_hold_requeues(server: Server, how: str) -> None:
     made = held(server)
     seconds(made, 10)
     made.cluster.requeuer.start()
-    try:
-        assert not server.touched.acquire(timeout=0.3)
-        if how == "its time is over":
-            seconds(made, 600)
-        elif how == "it is given up":
-            failed = {"type": "PodScheduled", "status": "False", "message": "binding volumes"}
-            made.server.pods["first"]["status"] = {"conditions": [failed]}
-            made.told("first")
-            seconds(made, 1)
-        elif how == "it is tried again":
-            # And something else of kube-scheduler's turns it away.
-            assert made.fits("first", "none") == []
-        else:
-            made.cluster.nodes.changed(node("b", 1))
-            assert server.touched.acquire(timeout=60)
-            assert made.fits("next", "a", "none") == []
-            made.server.pods["first"]["status"] = {"nominatedNodeName": "b"}
-            made.told("first")
-            seconds(made, 1)
-        assert server.touched.acquire(timeout=60)
-        assert made.fits("next", "a") == ["a"]
-    finally:
-        made.cluster.requeuer.stop()
+    assert server.stays_untouched()
+    if how == "its time is over":
+        seconds(made, 600)
+    elif how == "it is given up":
+        failed = {"type": "PodScheduled", "status": "False", "message": "binding volumes"}
+        made.server.pods["first"]["status"] = {"conditions": [failed]}
+        made.told("first")
+        seconds(made, 1)
+    elif how == "it is tried again":
+        # And something else of kube-scheduler's turns it away.
+        assert made.fits("first", "none") == []
+    else:
+        made.cluster.nodes.changed(node("b", 1))
+        assert server.is_touched()
+        assert made.fits("next", "a", "none") == []
+        made.server.pods["first"]["status"] = {"nominatedNodeName": "b"}
+        made.told("first")
+        seconds(made, 1)
+    assert server.is_touched()
+    assert made.fits("next", "a") == ["a"]
 
 
 def test_a_binding_after_a_long_hold_requeues_nothing(server: Server) -> None:
@@ -283,8 +267,5 @@ def test_a_binding_after_a_long_hold_requeues_nothing(server: Server) -> None:
     assert made.bind("first", "a") == ""
     made.told("first")
     made.cluster.requeuer.start()
-    try:
-        seconds(made, 10)
-        assert not server.touched.acquire(timeout=0.3)
-    finally:
-        made.cluster.requeuer.stop()
+    seconds(made, 10)
+    assert server.stays_untouched()

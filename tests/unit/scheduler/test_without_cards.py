@@ -13,11 +13,6 @@ NONE = (
 )
 
 
-@pytest.fixture
-def small() -> Small:
-    return Small().listed()
-
-
 def create(small: Small, limits: dict[str, str]) -> None:
     small.create("p")
     small.server.pods["p"]["spec"]["containers"][0]["resources"] = {"limits": limits}
