@@ -21,75 +21,48 @@ from unit.pods.build import (
 )
 
 GPU = {"gpu": 1, "gpumem": 3000}
+PRIVILEGED = {"securityContext": {"privileged": True}}
 
 
-C = "spec.containers[0]"
-# The container's fields, the pod's; rule, field, value, a part of the fix
-REFUSED: list[tuple[Manifest, Manifest, str, str, str, str]] = [
-    (
-        {"env": {"LD_PRELOAD": "/x.so"}},
-        {},
-        "loader-variable",
-        f"{C}.env[LD_PRELOAD]",
-        "/x.so",
-        "leave it out",
-    ),
-    (
-        {"env": {"LD_AUDIT": {"configMapKeyRef": {"name": "x", "key": "y"}}}},
-        {},
-        "loader-variable",
-        f"{C}.env[LD_AUDIT]",
-        "valueFrom",
-        "leave it out",
-    ),
-    (
-        {"securityContext": {"privileged": True}},
-        {},
-        "privileged",
-        f"{C}.securityContext.privileged",
-        "true",
-        "leave it out where a GPU is requested",
-    ),
-    *(
-        (able(name), {}, "capability", f"{C}.securityContext.capabilities.add", name, fix)
-        for name, fix in (
-            ("ALL", "name the few"),
-            ("SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"),
-            ("CAP_SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"),
-            ("sys_module", "leave it out"),
-            ("SYS_RAWIO", "leave it out"),
-            ("DAC_READ_SEARCH", "leave it out"),
-            ("BPF", "leave it out"),
-        )
-    ),
-    (
-        {},
-        {"os": {"name": "windows"}},
-        "windows",
-        "spec.os.name",
-        "windows",
-        "leave out the GPU",
-    ),
-    (
-        {},
-        {"nodeName": "n1"},
-        "node-name",
-        "spec.nodeName",
-        "n1",
-        "select the node with spec.nodeSelector",
-    ),
+CAPABILITIES = "securityContext.capabilities.add"
+COUNTERS = "NVreg_RestrictProfilingToAdminUsers=0"
+UNSEEN = {"configMapKeyRef": {"name": "x", "key": "y"}}
+# The container's fields; rule, field in the container, value, a part of the fix
+REFUSED: list[tuple[Manifest, str, str, str, str]] = [
+    ({"env": {"LD_PRELOAD": "/x.so"}}, "loader-variable", "env[LD_PRELOAD]", "/x.so", "leave it"),
+    ({"env": {"LD_AUDIT": UNSEEN}}, "loader-variable", "env[LD_AUDIT]", "valueFrom", "leave it"),
+    (PRIVILEGED, "privileged", "securityContext.privileged", "true", "where a GPU is requested"),
+    (able("ALL"), "capability", CAPABILITIES, "ALL", "name the few"),
+    (able("SYS_ADMIN"), "capability", CAPABILITIES, "SYS_ADMIN", COUNTERS),
+    (able("CAP_SYS_ADMIN"), "capability", CAPABILITIES, "CAP_SYS_ADMIN", COUNTERS),
+    (able("sys_module"), "capability", CAPABILITIES, "sys_module", "leave it out"),
+    (able("SYS_RAWIO"), "capability", CAPABILITIES, "SYS_RAWIO", "leave it out"),
+    (able("DAC_READ_SEARCH"), "capability", CAPABILITIES, "DAC_READ_SEARCH", "leave it out"),
+    (able("BPF"), "capability", CAPABILITIES, "BPF", "leave it out"),
 ]
 
 
-@pytest.mark.parametrize(("inside", "around", "rule", "field", "value", "fix"), REFUSED)
-def test_settings_that_defeat_a_limit_are_refused(  # noqa: PLR0917
-    inside: Manifest, around: Manifest, rule: str, field: str, value: str, fix: str
-) -> None:
-    (finding,) = pods.admit(pod(container(limits=GPU, **inside), **around)).refusals
+def only_refusal(written: pods.Pod, rule: str, field: str, value: str, fix: str) -> None:
+    (finding,) = pods.admit(written).refusals
     assert (finding.rule, finding.action) == (rule, "refuse")
     assert (finding.field, finding.value) == (field, value)
     assert fix in finding.fix
     assert str(finding) == f"{field}: {json.dumps(value)} is refused: {finding.fix}"
+
+
+@pytest.mark.parametrize(("inside", "rule", "field", "value", "fix"), REFUSED)
+def test_settings_that_defeat_a_limit_are_refused(
+    inside: Manifest, rule: str, field: str, value: str, fix: str
+) -> None:
+    written = pod(container(limits=GPU, **inside))
+    only_refusal(written, rule, f"spec.containers[0].{field}", value, fix)
+
+
+def test_settings_of_the_pod_that_defeat_a_limit_are_refused() -> None:
+    windows = pod(container(limits=GPU), os={"name": "windows"})
+    only_refusal(windows, "windows", "spec.os.name", "windows", "leave out the GPU")
+    chosen = pod(container(limits=GPU), nodeName="n1")
+    only_refusal(chosen, "node-name", "spec.nodeName", "n1", "with spec.nodeSelector")
 
 
 HARMLESS: list[tuple[Manifest, Manifest]] = [
@@ -113,7 +86,7 @@ def test_common_harmless_settings_are_accepted(inside: Manifest, around: Manifes
     "inside",
     [
         {"env": {"LD_PRELOAD": "/x.so"}},
-        {"securityContext": {"privileged": True}},
+        PRIVILEGED,
         able("ALL"),
         mount("/etc/ld.so.preload"),
     ],

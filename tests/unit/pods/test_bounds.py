@@ -9,7 +9,7 @@ import pytest
 from hami_py.model import pods
 from hami_py.model.pods import PodSettings, quantities
 from hami_py.model.pods.admission.admit import judge_ephemeral
-from unit.pods.build import Manifest, able, carried_out, container, manifest, mount, pod, read
+from unit.pods.build import Manifest, able, carried_out, container, host, manifest, mount, pod, read
 
 GPU = {"gpu": 1, "gpumem": 3000}
 MOST = 10_000
@@ -32,10 +32,6 @@ def normalised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(posixpath, "normpath", record)
     return seen
-
-
-def host(path: str) -> Manifest:
-    return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
 
 
 def test_a_path_above_the_kernel_limit_is_refused(normalised: list[str]) -> None:

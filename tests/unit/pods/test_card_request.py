@@ -117,39 +117,28 @@ def test_an_invalid_annotation_is_reported(name: str, text: str, value: str, fix
 
 
 @pytest.mark.parametrize(
-    ("use", "avoid", "possible"),
+    ("kind", "use", "avoid", "possible"),
     [
-        ("GPU-a", "GPU-a", False),
-        ("GPU-a,GPU-b", "GPU-b,GPU-a", False),
-        ("GPU-a,GPU-b", "GPU-b", True),
-        ("GPU-a", "GPU-b", True),
+        ("uuid", "GPU-a", "GPU-a", False),
+        ("uuid", "GPU-a,GPU-b", "GPU-b,GPU-a", False),
+        ("uuid", "GPU-a,GPU-b", "GPU-b", True),
+        ("uuid", "GPU-a", "GPU-b", True),
+        ("type", "A100", "A100", False),
+        ("type", "A100-SXM4", "a100", False),
+        ("type", "A100", "A100-SXM4", True),
+        ("type", "A100,H100", "A100", True),
     ],
 )
-def test_uuids_that_contradict(use: str, avoid: str, possible: bool) -> None:
-    annotations = {"nvidia.com/use-gpuuuid": use, "nvidia.com/nouse-gpuuuid": avoid}
+def test_annotations_that_contradict(kind: str, use: str, avoid: str, possible: bool) -> None:
+    names = f"nvidia.com/use-gpu{kind}", f"nvidia.com/nouse-gpu{kind}"
+    annotations = dict(zip(names, (use, avoid), strict=True))
     if possible:
-        assert card_request(**annotations).avoid == tuple(avoid.split(","))
+        found = card_request(**annotations)
+        assert {found.use, found.types} == {tuple(use.split(",")), ()}
+        assert {found.avoid, found.avoid_types} == {tuple(avoid.split(",")), ()}
         return
-    field = "metadata.annotations[nvidia.com/use-gpuuuid]"
-    refused(pod(GPUS, annotations=annotations), field, use, "nvidia.com/nouse-gpuuuid excludes all")
-
-
-@pytest.mark.parametrize(
-    ("use", "avoid", "possible"),
-    [
-        ("A100", "A100", False),
-        ("A100-SXM4", "a100", False),
-        ("A100", "A100-SXM4", True),
-        ("A100,H100", "A100", True),
-    ],
-)
-def test_types_that_contradict(use: str, avoid: str, possible: bool) -> None:
-    annotations = {"nvidia.com/use-gputype": use, "nvidia.com/nouse-gputype": avoid}
-    if possible:
-        assert card_request(**annotations).types == tuple(use.split(","))
-        return
-    field = "metadata.annotations[nvidia.com/use-gputype]"
-    refused(pod(GPUS, annotations=annotations), field, use, "nvidia.com/nouse-gputype excludes all")
+    fix = f"{names[1]} excludes all"
+    refused(pod(GPUS, annotations=annotations), f"metadata.annotations[{names[0]}]", use, fix)
 
 
 def test_annotations_of_a_pod_without_a_gpu_are_not_checked() -> None:
@@ -162,12 +151,3 @@ def test_a_profile_without_card_request_annotations_reads_none() -> None:
     request = pods.read_request(written, PodSettings(profiles=(ALIYUN,)))
     assert request is not None
     assert request.card_request == CardRequest()
-
-
-def test_every_value_on_the_page_is_a_policy() -> None:
-    """The order is the allocator's word, the flags are set beside it."""
-    assert card_request(
-        **{"hami.io/gpu-scheduler-policy": "topology-aware,mutex,numa,binpack"}
-    ) == CardRequest(
-        order=("topology", "mutex", "numa", "binpack"), topology="best-effort", mutex=True
-    )

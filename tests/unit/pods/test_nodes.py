@@ -24,6 +24,7 @@ TEXT = (
     '"model":"NVIDIA A100-SXM4-80GB","memory_mib":81920,"numa":1,"links":{"GPU-aaaaaaaa":100}}]}'
 )
 BOTH = PodSettings(profiles=(HAMI, ALIYUN))
+SCHEDULE = "ack.node.gpu.schedule"
 
 
 def node(
@@ -91,18 +92,14 @@ def test_every_mode_is_a_label(mode: str) -> None:
     ("labels", "mode", "placement"),
     [
         ({}, "exclusive", "binpack"),
-        ({"ack.node.gpu.schedule": "default"}, "exclusive", "binpack"),
-        ({"ack.node.gpu.schedule": "cgpu"}, "memory", "binpack"),
-        ({"ack.node.gpu.schedule": "core_mem"}, "full", "binpack"),
-        ({"ack.node.gpu.schedule": "share"}, "share", "binpack"),
-        ({"ack.node.gpu.schedule": "topology"}, "topology", "binpack"),
-        ({"ack.node.gpu.schedule": "mps"}, "mps", "binpack"),
-        ({"ack.node.gpu.schedule": "mig"}, "mig", "binpack"),
-        (
-            {"ack.node.gpu.schedule": "cgpu", "ack.node.gpu.placement": "spread"},
-            "memory",
-            "spread",
-        ),
+        ({SCHEDULE: "default"}, "exclusive", "binpack"),
+        ({SCHEDULE: "cgpu"}, "memory", "binpack"),
+        ({SCHEDULE: "core_mem"}, "full", "binpack"),
+        ({SCHEDULE: "share"}, "share", "binpack"),
+        ({SCHEDULE: "topology"}, "topology", "binpack"),
+        ({SCHEDULE: "mps"}, "mps", "binpack"),
+        ({SCHEDULE: "mig"}, "mig", "binpack"),
+        ({SCHEDULE: "cgpu", "ack.node.gpu.placement": "spread"}, "memory", "spread"),
     ],
 )
 def test_aliyuns_labels(labels: dict[str, str], mode: str, placement: str) -> None:
@@ -112,29 +109,19 @@ def test_aliyuns_labels(labels: dict[str, str], mode: str, placement: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("labels", "field", "value", "fix"),
+    ("labels", "name", "value", "fix"),
     [
-        ({"hami.io/mode": "shared"}, "metadata.labels[hami.io/mode]", "shared", "full, memory"),
-        ({"hami.io/mode": ""}, "metadata.labels[hami.io/mode]", "", "full, memory"),
-        ({"hami.io/placement": "pack"}, "metadata.labels[hami.io/placement]", "pack", "binpack"),
-        (
-            {"ack.node.gpu.schedule": "cGPU"},
-            "metadata.labels[ack.node.gpu.schedule]",
-            "cGPU",
-            "cgpu, core_mem",
-        ),
-        (
-            {"ack.node.gpu.schedule": "cgpu", "hami.io/placement": "spread"},
-            "metadata.labels[ack.node.gpu.schedule]",
-            "cgpu",
-            "keep one kind",
-        ),
+        ({"hami.io/mode": "shared"}, "hami.io/mode", "shared", "full, memory"),
+        ({"hami.io/mode": ""}, "hami.io/mode", "", "full, memory"),
+        ({"hami.io/placement": "pack"}, "hami.io/placement", "pack", "binpack"),
+        ({SCHEDULE: "cGPU"}, SCHEDULE, "cGPU", "cgpu, core_mem"),
+        ({SCHEDULE: "cgpu", "hami.io/placement": "spread"}, SCHEDULE, "cgpu", "keep one kind"),
     ],
 )
-def test_invalid_labels(labels: dict[str, str], field: str, value: str, fix: str) -> None:
+def test_invalid_labels(labels: dict[str, str], name: str, value: str, fix: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         pods.read_node(described(labels), BOTH)
-    says(caught.value, field, value, fix)
+    says(caught.value, f"metadata.labels[{name}]", value, fix)
 
 
 # Cordons.

@@ -33,7 +33,3 @@ def test_a_resource_as_an_annotation_is_let_in_with_a_warning(
 def test_names_of_a_profile_that_is_not_used_are_other_programs() -> None:
     written = pod(container(limits={"gpu": 1}), annotations={"aliyun.com/gpu-mem": "4"})
     assert pods.admit(written).findings == ()
-
-
-def test_the_same_resource_as_a_limit_needs_no_warning() -> None:
-    assert pods.admit(pod(container(limits={"gpu": 1, "gpumem": 3000}))).findings == ()

@@ -156,23 +156,6 @@ def test_an_invalid_gang_is_refused(verb: str, name: str) -> None:
     assert message.startswith(f"{field} is refused: write 1 to 63 letters and digits")
 
 
-@pytest.mark.parametrize("verb", ["mutate", "validate"])
-def test_an_unknown_share_mode_is_refused(verb: str) -> None:
-    pod = manifest(container(limits={"gpu": 1}), annotations={"hami.io/share-mode": "lend"})
-    response = ask(reviewer(), verb, pod)
-    assert not response["allowed"]
-    said = 'metadata.annotations[hami.io/share-mode]: "lend" is refused: write hard or soft'
-    assert response["status"]["message"] == said
-
-
-def test_a_scheduler_without_the_extender_is_refused() -> None:
-    pod = manifest(container(limits={"gpu": 1}), schedulerName="mine")
-    response = ask(reviewer(), "mutate", pod)
-    assert not response["allowed"]
-    assert 'spec.schedulerName: "mine" is refused' in response["status"]["message"]
-    assert ask(reviewer(schedulers=()), "mutate", pod)["allowed"]
-
-
 def test_a_pod_with_the_opt_out_label_gets_a_warning() -> None:
     pod = manifest(container(limits={"gpu": 1}), labels={"hami.io/webhook": "ignore"})
     response = ask(reviewer(), "mutate", pod)
@@ -197,17 +180,6 @@ def test_an_ephemeral_container_is_reviewed() -> None:
 def test_a_review_without_a_uid_is_invalid() -> None:
     with pytest.raises(InvalidValue, match="uid"):
         read_review(b'{"request": {"operation": "CREATE"}}')
-
-
-def test_a_misspelled_annotation_is_a_warning() -> None:
-    slip = {"nvidia.com/use-gputyp": "A100"}
-    pod = manifest(container(limits={"gpu": 1, "gpumem": 3000}), annotations=slip)
-    response = ask(reviewer(), "mutate", pod)
-    assert response["allowed"]
-    (warning,) = response["warnings"]
-    assert warning.startswith('metadata.annotations[nvidia.com/use-gputyp]: "A100" is admitted: ')
-    assert warning.endswith("write nvidia.com/use-gputype")
-    assert patched(pod, response)["metadata"]["annotations"] == slip
 
 
 def env(name: str, times: int) -> Manifest:
