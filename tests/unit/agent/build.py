@@ -1,7 +1,7 @@
 """A node's state on a temporary directory, and its pods as the API server would report them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,16 @@ import msgspec
 
 from hami_py._native import FORMAT
 from hami_py.agent.node import NodeStore
+from hami_py.agent.observer import Observer
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import Cards, NodeState
 from hami_py.gpu.inventory import Inventory
+from hami_py.kube import Event, Reference
 from hami_py.model.cards import UNKNOWN
-from hami_py.model.pods.wire import Card, CardAllocation
+from hami_py.model.pods.wire import Card, CardAllocation, PodName
 from hami_py.node.devices import DeviceRecord
-from hami_py.node.ledger import Ledger
+from hami_py.node.ledger import Entry, Ledger
 from hami_py.node.paths import Paths
 from hami_py.node.slots import Slots
 
@@ -92,6 +94,23 @@ def pod(
         "status": {"phase": "Running", **(status or {})},
     }
     return msgspec.json.decode(json.dumps(written), type=NodePod)
+
+
+def entry(uid: str, *cards: CardAllocation, library: str = LIBRARY, **more: Any) -> Entry:
+    """What the ledger has of a pod's container ``main``."""
+    name, ids = PodName(uid, "default", uid), tuple(f"{card.card}::0" for card in cards)
+    usual = {"mode": "full", "priority": "normal"}
+    return Entry(uid, name, "main", ids, cards, cards, library, **{**usual, **more})
+
+
+def observer(
+    node: NodeState,
+    write: Callable[[Event], None] = lambda _: None,
+    changed: Callable[[], None] = lambda: None,
+    **more: Any,
+) -> Observer:
+    """What looks at the processes of this node."""
+    return Observer(node, write, Reference("Node", "n1", "n1"), changed, slots=10, **more)
 
 
 def record(uid: str, container: str, device: str) -> DeviceRecord:

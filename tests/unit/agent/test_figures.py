@@ -4,27 +4,23 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
 
 from hami_py.agent.figures import Figures
 from hami_py.agent.node import OwnNode
-from hami_py.agent.observer import Observer
 from hami_py.agent.state import NodeState
 from hami_py.errors import InvalidValue
-from hami_py.kube import Reference
 from hami_py.model import SliceUse
 from hami_py.model.columns import BY_KEY
 from hami_py.model.limits import Mode
 from hami_py.model.pods import HAMI, PodSettings, encode_cards
 from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.settings import CorePolicy
-from hami_py.model.pods.wire import NodeMode, PodName
+from hami_py.model.pods.wire import NodeMode
 from hami_py.monitor import NodeFigures, decode, encode
-from hami_py.node.ledger import Entry
-from unit.agent.build import LIBRARY, pod, settings, state
+from unit.agent.build import entry, observer, pod, settings, state
 from unit.node.build import on
 
 
@@ -45,11 +41,9 @@ def exposed(folder: Path, of_pods: PodSettings, mode: NodeMode = "full") -> Slic
 def collected(
     node: NodeState, beyond: dict[tuple[str | None, str], int] | None = None
 ) -> NodeFigures:
-    about = Reference("Node", "n1", "n1")
-    nothing: Any = None
-    observer = Observer(node, nothing, about, nothing, slots=10)
-    observer.beyond = beyond or {}
-    return Figures("n1", node, observer).collect(registered=True, waiting=0)
+    seen = observer(node)
+    seen.beyond = beyond or {}
+    return Figures("n1", node, seen).collect(registered=True, waiting=0)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +66,7 @@ def test_a_limit_that_is_not_enforced_has_no_series(
 def test_only_a_pod_with_limits_exceeds_them(tmp_path: Path, mode: NodeMode, number: int) -> None:
     node = state(settings(tmp_path), "A")
     node.pods.changed(pod("p", {"main": on("A")}))
-    name, cards = PodName("p", "default", "p"), (on("A"),)
-    node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, mode, "normal"))
+    node.ledger.put(entry("p", on("A"), mode=mode))
     assert len(collected(node, {("p", "A"): 1 << 30}).excess) == number
 
 
@@ -84,11 +77,9 @@ def test_a_share_is_shown_as_soft_or_hard(
     tmp_path: Path, cores: int, mode: Mode, soft: bool | None
 ) -> None:
     node = state(settings(tmp_path), "A")
-    cards = (on("A", 3000, cores),)
-    name = PodName("p", "default", "p")
-    entry = Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal", None, mode)
-    node.ledger.put(entry)
-    node.slots.ensure("p", node._rows(entry))
+    limited = entry("p", on("A", 3000, cores), share_mode=mode)
+    node.ledger.put(limited)
+    node.slots.ensure("p", node._rows(limited))
     (found,) = collected(node).containers
     assert BY_KEY["share_soft"].value(found) is soft
 
@@ -97,8 +88,7 @@ def test_the_used_share_is_the_engine_time_of_the_last_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = state(settings(tmp_path), "A")
-    cards, name = (on("A", 3000, 30),), PodName("p", "default", "p")
-    node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, LIBRARY, "full", "normal"))
+    node.ledger.put(entry("p", on("A", 3000, 30)))
     now_s, engine_ns, read_s = 100.0, 0, 0.0
 
     def use_at(_: str) -> tuple[float, SimpleNamespace]:
@@ -107,9 +97,7 @@ def test_the_used_share_is_the_engine_time_of_the_last_second(
         return read_s or now_s, SimpleNamespace(processes=[], **held, **figures)
 
     monkeypatch.setattr(node, "use_at", use_at)
-    nothing: Any = None
-    observer = Observer(node, nothing, Reference("Node", "n1", "n1"), nothing, slots=10)
-    figures = Figures("n1", node, observer)
+    figures = Figures("n1", node, observer(node))
 
     def share() -> float | None:
         (found,) = figures.collect(registered=True, waiting=0).containers

@@ -11,37 +11,50 @@ from msgspec.structs import replace
 
 from hami_py._native import FORMAT
 from hami_py.agent import observer
-from hami_py.agent.observer import Observer
+from hami_py.agent.state import NodeState
 from hami_py.errors import DriverError
 from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.processes import CardProcess
-from hami_py.kube import Event, Reference
-from hami_py.model.pods.wire import Card, PodName
+from hami_py.kube import Event
+from hami_py.model.pods.wire import Card
 from hami_py.node.drift import Kind
-from hami_py.node.ledger import Entry
 from support.running import Started
-from unit.agent.build import LIBRARY, pod, settings, state
+from unit.agent.build import LIBRARY, entry, pod, settings, state
+from unit.agent.build import observer as observing
 from unit.node.build import on
 
-CARDS = (on("A"),)
-ENTRY = Entry(
-    "p", PodName("p", "default", "p"), "main", ("A::0",), CARDS, CARDS, LIBRARY, "full", "normal"
-)
+ENTRY = entry("p", on("A"))
 
 
-def test_a_damaged_account_hides_no_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tenant can truncate it, and then start a program without the library."""
-    of = settings(tmp_path)
-    node = state(of, "A")
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeState:
+    """A node with a card, whose processes are all the pod p's."""
+    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    return state(settings(tmp_path), "A")
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """The containers that are killed."""
+    found: list[tuple[int, str]] = []
+    monkeypatch.setattr(observer, "kill_container", lambda *key: found.append(key))
+    return found
+
+
+@pytest.fixture
+def slot(node: NodeState, tmp_path: Path) -> Path:
+    """That of the pod p, which runs on the card."""
     node.pods.changed(pod("p", {"main": on("A")}))
     node.ledger.put(ENTRY)
     node.prepare(ENTRY)
-    os.truncate(of.paths.slots / "p" / "account", 0)
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    return settings(tmp_path).paths.slots / "p"
+
+
+def test_a_damaged_account_hides_no_program(node: NodeState, slot: Path) -> None:
+    """A tenant can truncate it, and then start a program without the library."""
+    os.truncate(slot / "account", 0)
     written: list[Event] = []
-    seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    seen = observing(node, written.append)
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
@@ -49,26 +62,18 @@ def test_a_damaged_account_hides_no_program(
 
 @pytest.mark.parametrize("library", [LIBRARY, LIBRARY.replace(f"/{FORMAT}-", "/99-")])
 def test_a_container_is_not_killed_because_the_agent_cannot_read_its_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+    node: NodeState, slot: Path, ended: list[tuple[int, str]], library: str
 ) -> None:
     """For lack of descriptors, for example, or in an older agent than that of its start."""
-    of = settings(tmp_path)
-    node = state(of, "A")
-    node.pods.changed(pod("p", {"main": on("A")}))
-    node.prepare(ENTRY)
+    account = slot / "account"
     node.ledger.put(replace(ENTRY, library=library))
-    account = of.paths.slots / "p" / "account"
     if library == LIBRARY:
         account.unlink()
         # The error of the system is ELOOP, for every user.
         account.symlink_to(account)
     else:
         account.write_bytes(b"of a later format".ljust(account.stat().st_size, b"\0"))
-    ended: list[tuple[int, str]] = []
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
-    monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))
-    about = Reference("Node", "n1", "n1")
-    seen = Observer(node, print, about, lambda: None, slots=10, killed=("bypass",))
+    seen = observing(node, killed=("bypass",))
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert (ended, seen.found) == ([], [])
@@ -83,21 +88,18 @@ os.execv(sys.executable, [sys.executable, "-c", "print('after', flush=True); inp
 
 
 def test_what_a_process_has_mapped_is_read_again_after_it_has_executed_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: NodeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps its PID and its start time, and the new program may avoid the library."""
-    node = state(settings(tmp_path), "A")
     read: list[int] = []
 
     def mapped(pid: int, _: int) -> frozenset[int]:
         read.append(pid)
         return frozenset()
 
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     monkeypatch.setattr(observer, "mapped_files", mapped)
-    entry = Entry("p", PodName("p", "default", "p"), "main", (), (on("A"),), (), "", "full", "low")
-    node.ledger.put(entry)
-    seen = Observer(node, print, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    node.ledger.put(entry("p", on("A"), library=""))
+    seen = observing(node)
     with Started([sys.executable, "-c", EXECUTES], {}) as process:
         process.wait_for("before")
         looks = [CardProcess("A", process.pid, 1 << 20)]
@@ -114,15 +116,11 @@ def test_what_a_process_has_mapped_is_read_again_after_it_has_executed_a_program
 RUNS = "print('runs', flush=True); input()"
 
 
-def test_a_process_that_ends_is_not_reported_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_ends_is_not_reported_again(node: NodeState) -> None:
     """Until its parent waits for it, it is there, without a command. Its memory counts."""
-    node = state(settings(tmp_path), "A")
     node.pods.changed(pod("p", {}))
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
     written: list[Event] = []
-    seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    seen = observing(node, written.append)
     with Started([sys.executable, "-c", RUNS], {}) as process:
         process.wait_for("runs")
         looks = [CardProcess("A", process.pid, 1 << 20)]
@@ -138,21 +136,13 @@ def test_a_process_that_ends_is_not_reported_again(
     assert f"process {process.pid} ({sys.executable} -c {RUNS})" in written[0].message
 
 
+@pytest.mark.usefixtures("slot")
 @pytest.mark.parametrize("killed", [(), ("covered",), ("bypass",)])
 def test_a_container_is_killed_only_for_a_finding_that_was_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: tuple[Kind, ...]
+    node: NodeState, ended: list[tuple[int, str]], killed: tuple[Kind, ...]
 ) -> None:
-    of = settings(tmp_path)
-    node = state(of, "A")
-    node.pods.changed(pod("p", {"main": on("A")}))
-    node.ledger.put(ENTRY)
-    node.prepare(ENTRY)
-    ended: list[tuple[int, str]] = []
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
-    monkeypatch.setattr(observer, "kill_container", lambda *key: ended.append(key))
-    about = Reference("Node", "n1", "n1")
     written: list[Event] = []
-    seen = Observer(node, written.append, about, lambda: None, slots=10, killed=killed)
+    seen = observing(node, written.append, killed=killed)
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert ended == [], "one look is not enough"
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
@@ -160,17 +150,12 @@ def test_a_container_is_killed_only_for_a_finding_that_was_named(
     assert ended == ([(os.getpid(), "p")] if killed == ("bypass",) else [])
 
 
-def test_a_pod_that_holds_more_than_its_limits_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pod_that_holds_more_than_its_limits_is_reported(node: NodeState) -> None:
     """Whatever the way: dlmopen loads a second driver, past the library."""
-    node = state(settings(tmp_path), "A")
     node.pods.changed(pod("p", {"main": on("A", 1000)}))
-    name, cards = PodName("p", "default", "p"), (on("A", 1000),)
-    node.ledger.put(Entry("p", name, "main", ("A::0",), cards, cards, "", "full", "normal"))
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+    node.ledger.put(entry("p", on("A", 1000), library=""))
     written: list[Event] = []
-    seen = Observer(node, written.append, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    seen = observing(node, written.append)
     for mib, reported in ((1050, 0), (1050, 0), (3000, 0), (1000, 0), (3000, 0), (3000, 1)):
         seen.look([CardProcess("A", os.getpid(), mib << 20)])
         over = [event.about.name for event in written if event.reason == "ExceedsLimits"]
@@ -179,9 +164,8 @@ def test_a_pod_that_holds_more_than_its_limits_is_reported(
 
 
 def test_a_card_that_answers_late_is_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: NodeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = state(settings(tmp_path), "A")
     both = tuple(Card(uuid, index, "A100", 8000) for index, uuid in enumerate("AB"))
     node.cards.add(Inventory(both[:1], {}, "1", {1: "GPU is lost"}))
     monkeypatch.setattr(observer, "_READ_AGAIN_S", 0.0)
@@ -190,8 +174,7 @@ def test_a_card_that_answers_late_is_published(
     monkeypatch.setattr(observer, "card_processes", list)
     monkeypatch.setattr(observer, "inventory", lambda _: Inventory(both, {}, "1", {}))
     changes: list[None] = []
-    about = Reference("Node", "n1", "n1")
-    seen = Observer(node, print, about, lambda: changes.append(None), slots=10)
+    seen = observing(node, changed=lambda: changes.append(None))
     seen.observe()
     assert len(changes) == 1
     assert [card.uuid for card in node.cards.all] == ["A", "B"]
@@ -199,13 +182,12 @@ def test_a_card_that_answers_late_is_published(
 
 
 def test_a_card_is_not_taken_to_answer_while_nvml_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: NodeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = state(settings(tmp_path), "A")
     monkeypatch.setattr(observer, "session", nullcontext)
     monkeypatch.setattr(observer, "memory_used", lambda: {"A": 1 << 30})
     monkeypatch.setattr(observer, "card_processes", list)
-    seen = Observer(node, print, Reference("Node", "n1", "n1"), lambda: None, slots=10)
+    seen = observing(node)
     seen.observe()
     assert seen.used == {"A": 1 << 30}
 

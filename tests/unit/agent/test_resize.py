@@ -14,9 +14,8 @@ from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.kube import Event
 from hami_py.model.pods import PodSettings
-from hami_py.model.pods.wire import CardAllocation, PodName
-from hami_py.node.ledger import Entry
-from unit.agent.build import LIBRARY, pod, settings, state
+from hami_py.model.pods.wire import CardAllocation
+from unit.agent.build import entry, pod, settings, state
 from unit.node.build import on
 
 BEFORE = on("A", 6000, 30)
@@ -40,13 +39,10 @@ def _no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resize, "list_objects", lambda *_, **__: ([], None))
 
 
-def start(node: NodeState, uid: str, card: CardAllocation, library: str = LIBRARY) -> None:
+def start(node: NodeState, uid: str, card: CardAllocation) -> None:
     node.pods.changed(pod(uid, {"main": card}))
-    name = PodName(uid, "default", uid)
-    ids = (f"{card.card}::0",)
-    entry = Entry(uid, name, "main", ids, (card,), (card,), library, "full", "normal")
-    node.ledger.put(entry)
-    node.prepare(entry)
+    node.ledger.put(entry(uid, card))
+    node.prepare(entry(uid, card))
 
 
 def request(node: NodeState, wanted: CardAllocation) -> None:

@@ -72,12 +72,6 @@ def test_allocate_answers_each_container(stub: Any) -> None:
     assert found == ["A::1,B::0", "A::0"]
 
 
-def test_a_container_may_start(stub: Any, decisions: Decisions) -> None:
-    request = api.PreStartContainerRequest(devices_ids=["B::0", "A::1"])
-    assert stub.PreStartContainer(request, timeout=DEADLINE) == api.PreStartContainerResponse()
-    assert decisions.asked == [("B::0", "A::1")]
-
-
 @pytest.mark.parametrize(
     ("error", "code", "details"),
     [
