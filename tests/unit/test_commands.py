@@ -4,13 +4,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-import hami_py
 from hami_py.cli.doctor.checks import Check, checks
 from hami_py.cli.doctor.proof import judge
 from hami_py.config import Settings
@@ -27,14 +25,6 @@ def test_devices(hami: Hami) -> None:
     listed = json.loads(hami("devices", "--json").stdout)
     # There is no NVML here that could list processes.
     assert listed == [{**asdict(card), "processes": []} for card in CARDS]
-
-
-def test_version_and_help(hami: Hami) -> None:
-    assert hami("--version").stdout == f"hami, version {hami_py.__version__}\n"
-    for arguments in ([], ["run"], ["devices"], ["doctor"]):
-        done = hami(*arguments, "--help")
-        assert done.returncode == 0
-        assert done.stdout.startswith("Usage: hami")
 
 
 def test_an_invalid_command_has_exit_code_2(hami: Hami) -> None:
@@ -69,29 +59,6 @@ def test_no_command_is_one_line_too(hami: Hami, arguments: list[str]) -> None:
     name = " ".join(["hami", *arguments])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"hami: Missing command. See `{name} --help`.\n"
-
-
-def test_the_list_of_commands_has_whole_sentences(hami: Hami) -> None:
-    for arguments, title in (([], "Programs:"), (["jupyter"], "Commands:")):
-        listed = hami(*arguments, "--help").stdout.partition(title)[2]
-        assert listed
-        assert "..." not in listed
-
-
-def test_the_list_of_commands_is_grouped(hami: Hami) -> None:
-    titles = re.findall(r"^(\w+):$", hami("--help").stdout, re.MULTILINE)
-    assert titles == ["Options", "Programs", "Machine", "Kubernetes", "Help"]
-
-
-def test_the_module_is_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hami_py", "--version"],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=True,
-    )
-    assert done.stdout == f"hami, version {hami_py.__version__}\n"
 
 
 def test_every_failed_check_has_a_fix(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

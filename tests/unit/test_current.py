@@ -220,44 +220,33 @@ def test_the_whole_card_on_a_page_is_no_limit(inside: Inside) -> None:
     assert regimes(inside({FIRST: (None, 100)})) == [(None, "hard", "normal")]
 
 
+LIMIT, POLICY = "CUDA_DEVICE_SM_LIMIT", "GPU_CORE_UTILIZATION_POLICY"
+PRIORITY = "CUDA_TASK_PRIORITY"
+
+
 @pytest.mark.parametrize(
     ("variables", "holds"),
     [
         ({}, (50, "hard", "normal")),
         # Lower than the page's: it holds, softly unless it is said otherwise.
-        ({"CUDA_DEVICE_SM_LIMIT": "30"}, (30, "soft", "normal")),
-        ({"CUDA_DEVICE_SM_LIMIT": "30%"}, (30, "soft", "normal")),
-        ({"CUDA_DEVICE_SM_LIMIT": "90", "CUDA_DEVICE_SM_LIMIT_0": "30"}, (30, "soft", "normal")),
-        (
-            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "force"},
-            (30, "hard", "normal"),
-        ),
-        (
-            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "FORCE"},
-            (30, "hard", "normal"),
-        ),
+        ({LIMIT: "30"}, (30, "soft", "normal")),
+        ({LIMIT: "30%"}, (30, "soft", "normal")),
+        ({LIMIT: "90", f"{LIMIT}_0": "30"}, (30, "soft", "normal")),
+        ({LIMIT: "30", POLICY: "force"}, (30, "hard", "normal")),
+        ({LIMIT: "30", POLICY: "FORCE"}, (30, "hard", "normal")),
         # HAMi knows these two spellings alone.
-        (
-            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "Force"},
-            (30, "soft", "normal"),
-        ),
-        (
-            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "default"},
-            (30, "soft", "normal"),
-        ),
+        ({LIMIT: "30", POLICY: "Force"}, (30, "soft", "normal")),
+        ({LIMIT: "30", POLICY: "default"}, (30, "soft", "normal")),
         # The page's own is lifted by nothing.
-        ({"CUDA_DEVICE_SM_LIMIT": "90"}, (50, "hard", "normal")),
-        ({"CUDA_DEVICE_SM_LIMIT": "0"}, (50, "hard", "normal")),
-        ({"CUDA_DEVICE_SM_LIMIT": "50"}, (50, "hard", "normal")),
-        (
-            {"CUDA_DEVICE_SM_LIMIT": "30", "GPU_CORE_UTILIZATION_POLICY": "disable"},
-            (50, "hard", "normal"),
-        ),
-        ({"GPU_CORE_UTILIZATION_POLICY": "DISABLE"}, (50, "hard", "normal")),
-        ({"CUDA_TASK_PRIORITY": "0"}, (50, "hard", "normal")),
-        ({"CUDA_TASK_PRIORITY": "1"}, (50, "hard", "normal")),
-        ({"CUDA_TASK_PRIORITY": "2"}, (50, "hard", "low")),
-        ({"CUDA_TASK_PRIORITY": "-1"}, (50, "hard", "low")),
+        ({LIMIT: "90"}, (50, "hard", "normal")),
+        ({LIMIT: "0"}, (50, "hard", "normal")),
+        ({LIMIT: "50"}, (50, "hard", "normal")),
+        ({LIMIT: "30", POLICY: "disable"}, (50, "hard", "normal")),
+        ({POLICY: "DISABLE"}, (50, "hard", "normal")),
+        ({PRIORITY: "0"}, (50, "hard", "normal")),
+        ({PRIORITY: "1"}, (50, "hard", "normal")),
+        ({PRIORITY: "2"}, (50, "hard", "low")),
+        ({PRIORITY: "-1"}, (50, "hard", "low")),
     ],
 )
 def test_hamis_variables_can_only_lower_a_share(

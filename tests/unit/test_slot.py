@@ -112,14 +112,3 @@ class TestFailures:
         with pytest.raises(StateError, match="No such file"):
             slot.create(tmp_path / "slices" / "one", ROWS)
         assert list(tmp_path.iterdir()) == []
-
-
-def test_the_mounts_of_a_container() -> None:
-    found = slot.binds(Path("/run/hami/slices/one"), Path("/opt/hami/1/libvgpu.so"), Path("/hami"))
-    assert [(str(bind.source), str(bind.target), bind.read_only) for bind in found] == [
-        ("/run/hami/slices/one", "/hami", True),
-        ("/run/hami/slices/one/limits", "/hami/limits", True),
-        ("/run/hami/slices/one/grants", "/hami/grants", True),
-        ("/run/hami/slices/one/account", "/hami/account", False),
-        ("/opt/hami/1/libvgpu.so", "/hami/libvgpu.so", True),
-    ]
