@@ -6,6 +6,7 @@ Most need no driver: the cards are made up. Where programs have to use a GPU, th
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from support.programs import Programs
 from support.running import Started
 from support.stub import StubServer
 from unit import machine
-from unit.machine import DEADLINE, Hami
+from unit.machine import Hami
 
 
 @pytest.fixture
@@ -46,18 +47,7 @@ def settings(runtime: Path, two_cards: None) -> Settings:
 @pytest.fixture
 def hami(runtime: Path) -> Hami:
     """``hami("run", "true")`` runs the command line on a machine with two cards."""
-
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            machine.command(*arguments),
-            env=machine.environment(runtime, **variables),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
-
-    return run
+    return partial(machine.run, runtime)
 
 
 @pytest.fixture

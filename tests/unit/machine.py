@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,20 @@ def environment(runtime: Path, **more: str) -> dict[str, str]:
         "HAMI_LIBRARY": str(harmless_library()),
         **more,
     }
+
+
+def run(
+    runtime: Path, *arguments: str, around: Sequence[str] = (), **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``hami`` to its end; ``around`` is a program that starts the rest of its arguments."""
+    return subprocess.run(
+        [*around, *command(*arguments)],
+        env=environment(runtime, **variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
 
 
 def forget_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -351,11 +350,5 @@ def test_an_agent_measures_when_it_acts(
 
 
 def test_the_program_prints_what_each_card_takes(gpu: StubServer) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hami_py.gpu.context_sample"],
-        env=gpu.charging_env,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "413 MiB" in done.stdout
+    done = run([sys.executable, "-m", "hami_py.gpu.context_sample"], gpu.charging_env)
+    assert "413 MiB" in done.out

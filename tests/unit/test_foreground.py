@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.running import run
 from unit import machine
 from unit.machine import DEADLINE, Hami
 
@@ -28,21 +29,9 @@ def test_a_death_by_signal_is_passed_on_as_one(
     assert slices_of() == []
 
 
-def test_a_shell_sees_the_signal(runtime: Path) -> None:
-    done = subprocess.run(
-        [
-            "sh",
-            "-c",
-            '"$@"; echo $?',
-            "sh",
-            *machine.command("run", "--", "sh", "-c", "kill -9 $$"),
-        ],
-        env=machine.environment(runtime),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+def test_a_shell_sees_the_signal(hami: Hami) -> None:
+    shell = ["sh", "-c", '"$@"; echo $?', "sh"]
+    done = hami("run", "--", "sh", "-c", "kill -9 $$", around=shell)
     assert done.stdout == "137\n"
 
 
@@ -99,16 +88,10 @@ def test_an_invalid_command_line_is_125(hami: Hami, arguments: list[str]) -> Non
 
 def test_without_a_driver_it_is_125(runtime: Path) -> None:
     """The real NVML, looked for where there is none."""
-    done = subprocess.run(
-        [sys.executable, "-c", NO_NVML, "run", "--", "echo", "ran"],
-        env=machine.environment(runtime),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr.startswith("hami: NVML: libnvidia-ml.so.1 was not found; install the NVIDIA")
+    command = [sys.executable, "-c", NO_NVML, "run", "--", "echo", "ran"]
+    done = run(command, machine.environment(runtime))
+    assert (done.code, done.out) == (125, "")
+    assert done.err.startswith("hami: NVML: libnvidia-ml.so.1 was not found; install the NVIDIA")
 
 
 NO_NVML = """import pynvml

@@ -1,9 +1,11 @@
 """A service of Kubernetes runs until a signal arrives, in whatever thread."""
 
-import subprocess
 import sys
 
 import pytest
+
+from support.artifacts import ROOT
+from support.running import run
 
 #: Its thread sends the signal to itself once the main thread sleeps.
 PROGRAM = """
@@ -31,11 +33,5 @@ run_service(Service())
 
 @pytest.mark.parametrize("number", ["15", "2"], ids=["SIGTERM", "SIGINT"])
 def test_a_signal_in_another_thread_ends_it(number: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, number],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
+    done = run([sys.executable, "-c", PROGRAM, number], {"PYTHONPATH": str(ROOT)})
+    assert (done.code, done.out) == (0, "stopped\n"), done.err

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from unit import machine
-from unit.machine import DEADLINE
+from unit.machine import DEADLINE, Hami
 
 #: As sd_listen_fds(3) checks it.
 ACTIVATED = """import os, socket
@@ -40,17 +40,9 @@ def test_a_program_found_no_socket_of_its_service(runtime: Path) -> None:
         assert (done.stderr, done.stdout) == ("", f"{server.getsockname()[1]} 1\n")
 
 
-def test_variables_for_another_process_stay(runtime: Path) -> None:
+def test_variables_for_another_process_stay(hami: Hami) -> None:
     show = ["sh", "-c", "echo $LISTEN_PID $WATCHDOG_PID"]
-    env = machine.environment(runtime, LISTEN_PID="1", WATCHDOG_PID="2")
-    done = subprocess.run(
-        machine.command("run", "--", *show),
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = hami("run", "--", *show, LISTEN_PID="1", WATCHDOG_PID="2")
     assert (done.stderr, done.stdout) == ("", "1 2\n")
 
 
@@ -97,14 +89,8 @@ def test_a_manager_refused_the_notifications_of_a_program(
 
 
 def test_a_manager_that_has_ended_does_not_disturb_the_program(short: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        machine.command("run", "--", sys.executable, "-c", NOTIFIES),
-        env=machine.environment(short, NOTIFY_SOCKET=str(tmp_path / "nobody")),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    notifies = ["run", "--", sys.executable, "-c", NOTIFIES]
+    done = machine.run(short, *notifies, NOTIFY_SOCKET=str(tmp_path / "nobody"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -137,15 +123,8 @@ AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 @as_root
-def test_orphans_stayed_zombies_of_process_1(runtime: Path) -> None:
-    done = subprocess.run(
-        [*AS_PROCESS_1, *machine.command("run", "--", sys.executable, "-c", ORPHANS)],
-        env=machine.environment(runtime),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+def test_orphans_stayed_zombies_of_process_1(hami: Hami) -> None:
+    done = hami("run", "--", sys.executable, "-c", ORPHANS, around=AS_PROCESS_1)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -171,30 +150,14 @@ def test_process_1_passes_signals_on(runtime: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [["ps"], ["devices", "--json"], ["--help"], ["run", "--", "true"]]
 )
-def test_a_closed_descriptor_was_a_traceback(
-    runtime: Path, arguments: list[str], closed: str
-) -> None:
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *machine.command(*arguments)],
-        env=machine.environment(runtime),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+def test_a_closed_descriptor_was_a_traceback(hami: Hami, arguments: list[str], closed: str) -> None:
+    done = hami(*arguments, around=["sh", "-c", f'exec "$@" {closed}', "sh"])
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_no_file_of_ours_is_the_standard_output_of_the_driver(runtime: Path) -> None:
+def test_no_file_of_ours_is_the_standard_output_of_the_driver(hami: Hami) -> None:
     """And the program's is closed, as its parent wanted it."""
     script = "ls -l /proc/$PPID/fd/1 >&2; test ! -e /proc/$$/fd/1"
-    done = subprocess.run(
-        ["sh", "-c", 'exec "$@" 1>&-', "sh", *machine.command("run", "--", "sh", "-c", script)],
-        env=machine.environment(runtime),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = hami("run", "--", "sh", "-c", script, around=["sh", "-c", 'exec "$@" 1>&-', "sh"])
     assert done.returncode == 0
     assert done.stderr.rstrip().endswith("-> /dev/null")

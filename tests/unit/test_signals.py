@@ -13,7 +13,7 @@ import pytest
 
 from hami_py.slices import group_signals
 from unit import machine
-from unit.machine import DEADLINE
+from unit.machine import DEADLINE, Hami
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -238,11 +238,9 @@ def test_a_signal_that_ends_the_program_ends_us(
     assert slices_of() == []
 
 
-def test_a_closed_standard_output_does_not_hide_the_signal(runtime: Path) -> None:
-    hami = machine.command("run", "--", "sh", "-c", "kill -TERM $$")
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *hami]
-    env = machine.environment(runtime)
-    assert subprocess.run(command, env=env, timeout=DEADLINE, check=False).returncode == -15
+def test_a_closed_standard_output_does_not_hide_the_signal(hami: Hami) -> None:
+    without = ["sh", "-c", 'exec "$@" >&-', "sh"]
+    assert hami("run", "--", "sh", "-c", "kill -TERM $$", around=without).returncode == -15
 
 
 def test_an_ignored_signal_stays_ignored(start: Start) -> None:
