@@ -138,7 +138,9 @@ def _kernels(process: dict[str, Any], card: int) -> dict[str, Any]:
     return kernels
 
 
-def until(condition: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
+def until(
+    condition: Callable[[], bool], otherwise: str | Callable[[], str] = "it did not come true"
+) -> None:
     """Wait for a condition; raise TimeoutError with the text if it does not come true."""
     deadline = time.monotonic() + _DEADLINE
     while not condition():

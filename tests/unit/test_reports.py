@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import hami_py
 from hami_py.errors import UnknownCard
 from hami_py.model import Card, LimitRequest, parse_options, plan
 from hami_py.model.cards import find
+from support.launcher import until
 from support.running import Started
 from support.slices import GIB
 from support.stub import StubServer
-from unit.machine import CARDS, DEADLINE, HOLD, Hami, listed, refused
+from unit.machine import CARDS, HOLD, Hami, listed, refused
 
 
 def test_help_printed_a_control_sequence_of_its_source(hami: Hami) -> None:
@@ -44,9 +44,7 @@ def test_a_slice_that_ps_does_not_show_was_changed(
         (directory,) = slices_of()
         os.kill(program.pid, signal.SIGKILL)
         program.finish()
-    until = time.monotonic() + DEADLINE
-    while listed(hami):
-        assert time.monotonic() < until
+    until(lambda: not listed(hami), "the slice is listed")
     assert slices_of() == [directory]
     refused(hami("set", "train", "--gpumem", "1GiB"), 1, "you have no slice")
     refused(hami("run", "--join", "train", "--", "true"), 125, "you have no slice")

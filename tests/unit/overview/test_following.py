@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import time
 from collections.abc import Iterator, Mapping
 from typing import cast
 
@@ -15,6 +14,7 @@ from hami_py.kube.errors import KubeError
 from hami_py.model.pods import PodSettings
 from hami_py.overview import Reader, Scope, reading
 from hami_py.overview.build import Judged, Objects, judge
+from support.launcher import until
 from unit.overview.fake_cluster import GIB, FakeCluster, figures
 
 
@@ -63,7 +63,6 @@ def test_pods_are_judged_again_when_they_have_changed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(reading, "judge", counted)
     reader = Reader(cast(ApiServer, cluster), Scope(own="team"))
     with reader.following():
-        deadline = time.monotonic() + 60
         reader.read()
         before = len(judged)
         cluster.figures = {"gpu-a": figures("gpu-a", used=2 * GIB)}
@@ -75,14 +74,11 @@ def test_pods_are_judged_again_when_they_have_changed(monkeypatch: pytest.Monkey
         moved = {**written, "spec": {**pod["spec"], "schedulingGates": [{"name": "held"}]}}
         for event in (written, moved):
             cluster.events.put(json.dumps({"type": "MODIFIED", "object": event}).encode())
-        while "held" not in str(reader.read().waiting):
-            assert time.monotonic() < deadline
+        until(lambda: "held" in str(reader.read().waiting), "the pod is not held")
         # Of two events, one has changed nothing but the version.
         assert len(judged) == before + 1
         # One list of each kind, and one watch that goes on from its version.
-        while len(cluster.watched) < len(cluster.lists):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: len(cluster.watched) == len(cluster.lists), "a list is not watched")
     assert sorted(path for path in cluster.asked if "/proxy/" not in path) == sorted(cluster.lists)
     assert cluster.watched == {path: ["1"] for path in cluster.lists}
 
@@ -93,18 +89,13 @@ def test_an_api_server_that_is_away_is_named_until_it_is_back() -> None:
     cluster.add_node("gpu-a")
     reader = Reader(cast(ApiServer, cluster), Scope(own="team"))
     with reader.following():
-        deadline = time.monotonic() + 60
-        while len(cluster.watches) < len(cluster.lists):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: len(cluster.watches) >= len(cluster.lists), "a list is not watched")
         assert not reader.read().notes
         cluster.is_away = True
         for watch in cluster.watches:
             watch.stop()
-        while not (notes := reader.read().notes):
-            assert time.monotonic() < deadline
-        (note,) = notes
+        until(lambda: bool(reader.read().notes), "there is no note")
+        (note,) = reader.read().notes
         assert "changes are shown late" in note and "connection refused" in note
         cluster.is_away = False
-        while reader.read().notes:
-            assert time.monotonic() < deadline
+        until(lambda: not reader.read().notes, "the note stays")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import cast
@@ -18,6 +17,7 @@ from hami_py.kube.errors import Unavailable
 from hami_py.scheduler.service import Scheduler
 from hami_py.scheduler.settings import SchedulerSettings
 from hami_py.serving import Listen
+from support.launcher import until
 
 
 class Panic(BaseException):
@@ -57,22 +57,16 @@ def asked(scheduler: Scheduler, path: str) -> tuple[int, str]:
 
 def ended(scheduler: Scheduler) -> str:
     """The text of /healthz, when it reports an error."""
-    give_up = time.monotonic() + 60
-    while True:
-        status, text = asked(scheduler, "/healthz")
-        if status != 200:
-            assert status == 503
-            return text
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    until(lambda: asked(scheduler, "/healthz")[0] != 200, "it is alive")
+    status, text = asked(scheduler, "/healthz")
+    assert status == 503
+    return text
 
 
 def test_an_unreachable_api_server_does_not_cause_a_restart() -> None:
     with running() as (scheduler, server):
-        give_up = time.monotonic() + 60
-        while not all(server.asked[path] > 1 for path in (NODES, PODS, QUOTAS, BUDGETS)):
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        paths = (NODES, PODS, QUOTAS, BUDGETS)
+        until(lambda: all(server.asked[path] > 1 for path in paths), "not all are asked twice")
         assert asked(scheduler, "/healthz") == (200, "alive\n")
         assert asked(scheduler, "/readyz")[0] == 503
 

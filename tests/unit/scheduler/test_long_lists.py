@@ -19,6 +19,7 @@ from hami_py.kube.server import Status, failure
 from hami_py.scheduler.service import Scheduler
 from hami_py.scheduler.settings import SchedulerSettings, Timing
 from hami_py.serving import Listen
+from support.launcher import until
 from unit.scheduler.leases import ASSIGNMENT, Leases, Replica, given
 from unit.scheduler.small import Object, Small
 
@@ -338,10 +339,7 @@ def test_a_thread_of_the_extender_reads_the_list() -> None:
         assert waits.wait(60)
         assert "0 pods are listed so far" in small.bind("new", "a")
         lets.set()
-        give_up = time.monotonic() + 60
-        while small.bind("new", "a") != "":
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        until(lambda: small.bind("new", "a") == "", "the pod is not bound")
         assert scheduler.ended_threads() == []
     finally:
         lets.set()

@@ -9,6 +9,7 @@ import pytest
 
 from hami_py.view.session import Session, SessionSettings
 from hami_py.view.sessions import Busy, Sessions
+from support.launcher import until
 from unit.overview.fake_cluster import GIB, FakeCluster, figures, on
 from unit.view.api import Users
 
@@ -52,13 +53,6 @@ def opened(users: Users) -> Iterator[Callable[..., Sessions]]:
     yield one
     for each in every:
         each.stop()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
 
 
 def read(session: Session) -> Session:
