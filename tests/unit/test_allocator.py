@@ -121,6 +121,19 @@ def changed(old: bytes, new: bytes) -> bytes:
     return request("p").replace(old, new)
 
 
+def test_holds_expire(allocator: Allocator) -> None:
+    empty = allocator.digest()
+    allocator.score(request("p"), ["a"], 0, 100)
+    assert allocator.digest() != empty
+    allocator.expire(99)
+    assert allocator.digest() != empty
+    allocator.expire(100)
+    assert allocator.digest() == empty
+    allocator.score(request("p"), ["a"], 100, 100)
+    allocator.release("p")
+    assert allocator.digest() == empty
+
+
 @pytest.mark.parametrize(
     ("bad", "field", "value", "fix"),
     [
