@@ -148,23 +148,6 @@ def test_reading_an_earlier_attempt_does_not_affect_the_next(small: Small) -> No
     assert small.fits("next", "a") == []
 
 
-def test_a_binding_by_an_earlier_attempt_of_ours_is_success(small: Small) -> None:
-    """The API server answers the second one with 409, whichever replica made the first."""
-    small.create("p")
-    small.server.after = away
-    assert "no answer" in small.bind("p", "a")
-    small.server.after = lambda _: None
-    refused: list[str] = []
-    small.server.before = lambda body: refused.append(body["metadata"]["name"])
-    assert small.bind("p", "a") == ""
-    # It was asked, and said 409.
-    assert refused == ["p"]
-    assert len(small.server.written) == 1
-    small.told("p")
-    small.create("next")
-    assert small.fits("next") == ["b"]
-
-
 def test_the_same_binding_by_another_replica_is_success(small: Small) -> None:
     """Another replica has bound it just so, between our looking and our writing."""
     small.create("p")
