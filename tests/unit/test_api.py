@@ -30,12 +30,6 @@ limits = {card.uuid: card.memory for card in hami.limits().cards}
 print(json.dumps([limits, os.environ.get("EXTRA")]))"""
 
 
-def test_run(here: None) -> None:
-    done = hami.run([sys.executable, "-c", REPORT], gpumem="4GiB", capture_output=True, check=True)
-    limits, _extra = json.loads(done.stdout)
-    assert limits == {card.uuid: 4 * GIB for card in CARDS}
-
-
 def test_run_with_cards_and_an_environment(here: None) -> None:
     first, second = CARDS
     done = hami.run(
@@ -60,11 +54,6 @@ def test_run_ends_as_subprocess_run_does(here: None, runtime: Path) -> None:
     with pytest.raises(FileNotFoundError):
         hami.run(["no-such-program"])
     assert list((runtime / "hami" / "slices").iterdir()) == []
-
-
-def test_a_limit_above_the_card_is_warned_of(here: None) -> None:
-    with pytest.warns(UserWarning, match="41GiB is more than card 0"):
-        hami.run(["true"], gpumem={"0": "41GiB"})
 
 
 def test_devices(here: None) -> None:

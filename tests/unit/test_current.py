@@ -368,18 +368,6 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     assert card.last_used == 1e9 + 10
 
 
-def test_hamis_zero_is_no_limit(settings: Settings) -> None:
-    settings = config.read({**settings.environment, "CUDA_DEVICE_MEMORY_LIMIT": "0"})
-    assert current.limits(settings).source == "none"
-
-
-def test_a_bad_variable_is_an_error_and_not_no_limit(inside: Inside) -> None:
-    settings = inside({FIRST: GIB}, CUDA_DEVICE_MEMORY_LIMIT="4gig")
-    for call in (current.limits, current.usage):
-        with pytest.raises(InvalidValue, match="CUDA_DEVICE_MEMORY_LIMIT"):
-            call(settings)
-
-
 @pytest.mark.parametrize("damage", ["limits", "account"])
 @pytest.mark.parametrize("content", [None, b"", b"\0" * 4096])
 def test_a_missing_or_damaged_slice_is_an_error_and_not_no_limit(
@@ -406,11 +394,6 @@ def test_the_level_is_preload_only_if_the_library_is_loaded(settings: Settings) 
 
 REPORT = """import json, hami_py as hami
 print(json.dumps([hami.limits().source, [c.memory for c in hami.limits().cards]]))"""
-
-
-def test_a_program_has_the_limits_from_its_start(hami: Hami) -> None:
-    done = hami("run", "--gpumem", "1=4GiB", "--", sys.executable, "-c", REPORT)
-    assert json.loads(done.stdout) == ["slice", [None, 4 * GIB]]
 
 
 def test_a_limit_above_the_card_is_lowered_and_reported(hami: Hami) -> None:

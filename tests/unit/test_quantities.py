@@ -9,6 +9,7 @@ from hami_py import InvalidValue, config, limits, run
 from hami_py._native import LimitRow, LimitsPage, format_memory, parse_memory, parse_share
 from hami_py.config import Settings
 from hami_py.model import parse_arguments, parse_options
+from hami_py.model.request import LimitRequest
 from hami_py.slices import current
 from support.slices import GIB, MIB
 from unit.machine import Hami
@@ -76,29 +77,48 @@ def refused(call: Callable[[], object], field: str, value: str) -> None:
     assert "\n" not in str(error)
 
 
-@pytest.mark.parametrize(("text", "ours", "hami_env"), SIZES)
-def test_a_size_from_each_source(text: str, ours: int | None, hami_env: int | None) -> None:
+@pytest.mark.parametrize(
+    ("parse", "text", "ours", "hami_env"),
+    [(parse_memory, *row) for row in SIZES] + [(parse_share, *row) for row in SHARES],
+)
+def test_a_quantity_from_each_source(
+    parse: Callable[..., int | None], text: str, ours: int | None, hami_env: int | None
+) -> None:
     for source, meant in (("api", ours), ("hami-env", hami_env)):
         if meant is BAD:
-            refused(lambda s=source: parse_memory(text, s, "a field"), "a field", text)
+            refused(lambda s=source: parse(text, s, "a field"), "a field", text)
         else:
-            assert (parse_memory(text, source, "a field") or 0) == meant
+            assert (parse(text, source, "a field") or 0) == meant
 
 
-@pytest.mark.parametrize(("text", "ours", "hami_env"), SIZES)
-def test_a_size_from_options_and_python(text: str, ours: int | None, hami_env: object) -> None:
+@pytest.mark.parametrize(
+    ("option", "text", "ours"),
+    [("gpumem", *row[:2]) for row in SIZES] + [("gpucores", *row[:2]) for row in SHARES],
+)
+def test_a_quantity_from_options_and_python(option: str, text: str, ours: int | None) -> None:
     """Command line and Python, for every card and for one."""
+
+    def options(written: str) -> LimitRequest:
+        return parse_options(*([written], []) if option == "gpumem" else ([], [written]))
+
+    def arguments(given: object) -> LimitRequest:
+        return parse_arguments(**{option: given})  # type: ignore[arg-type]
+
     if ours is BAD:
-        refused(lambda: parse_options([text], []), "gpumem", text)
-        refused(lambda: parse_options([f"0={text}"], []), "gpumem 0", text)
-        refused(lambda: parse_arguments(text), "gpumem", text)
-        refused(lambda: parse_arguments({"0": text}), "gpumem 0", text)
-        refused(lambda: run(["true"], gpumem=text), "gpumem", text)
+        refused(lambda: options(text), option, text)
+        refused(lambda: options(f"0={text}"), f"{option} 0", text)
+        refused(lambda: arguments(text), option, text)
+        refused(lambda: arguments({"0": text}), f"{option} 0", text)
+        refused(lambda: run(["true"], **{option: text}), option, text)  # type: ignore[arg-type]
     else:
-        assert parse_options([text], []).memory == ours
-        assert parse_options([f"0={text}"], []).memory == {"0": ours}
-        assert parse_arguments(text).memory == ours
-        assert parse_arguments({"0": text}).memory == {"0": ours}
+        field = {"gpumem": "memory", "gpucores": "share"}[option]
+        for asked, meant in (
+            (options(text), ours),
+            (options(f"0={text}"), {"0": ours}),
+            (arguments(text), ours),
+            (arguments({"0": text}), {"0": ours}),
+        ):
+            assert getattr(asked, field) == meant
 
 
 @pytest.mark.parametrize(("text", "ours", "hami_env"), SIZES)
@@ -127,31 +147,6 @@ def test_a_size_that_the_page_cannot_carry_is_not_no_limit(tmp_path: Path) -> No
     for number, memory in enumerate([2**64 - 1, 2**64, -1]):
         with pytest.raises((ValueError, OverflowError)):
             LimitsPage.create(tmp_path / str(number), [LimitRow("GPU-1", memory)])
-
-
-@pytest.mark.parametrize(("text", "ours", "hami_env"), SHARES)
-def test_a_share_from_each_source(text: str, ours: int | None, hami_env: int | None) -> None:
-    for source, meant in (("api", ours), ("hami-env", hami_env)):
-        if meant is BAD:
-            refused(lambda s=source: parse_share(text, s, "a field"), "a field", text)
-        else:
-            assert (parse_share(text, source, "a field") or 0) == meant
-
-
-@pytest.mark.parametrize(("text", "ours", "hami_env"), SHARES)
-def test_a_share_from_options_and_python(text: str, ours: int | None, hami_env: object) -> None:
-    """Command line and Python, for every card and for one."""
-    if ours is BAD:
-        refused(lambda: parse_options([], [text]), "gpucores", text)
-        refused(lambda: parse_options([], [f"0={text}"]), "gpucores 0", text)
-        refused(lambda: parse_arguments(gpucores=text), "gpucores", text)
-        refused(lambda: parse_arguments(gpucores={"0": text}), "gpucores 0", text)
-        refused(lambda: run(["true"], gpucores=text), "gpucores", text)
-    else:
-        assert parse_options([], [text]).share == ours
-        assert parse_options([], [f"0={text}"]).share == {"0": ours}
-        assert parse_arguments(gpucores=text).share == ours
-        assert parse_arguments(gpucores={"0": text}).share == {"0": ours}
 
 
 @pytest.mark.parametrize(("text", "ours", "hami_env"), SHARES)
