@@ -142,7 +142,12 @@ def test_joining_can_only_lower_limits(hami: Hami, slices_of: Slices) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--gpumem=1GiB"], ["--device=0"], ["--name=x"], ["--keep"], ["--keep", "--name=x"]],
+    [
+        ["--gpumem=1GiB"],
+        ["--gpucores=30", "--mode=soft", "--priority=low"],
+        ["--device=0"],
+        ["--keep", "--name=x"],
+    ],
 )
 def test_joining_takes_no_other_options(hami: Hami, options: list[str]) -> None:
     hami("run", "--name", "train", "--keep", "--", "true")
