@@ -91,12 +91,6 @@ def test_a_command_may_be_all_that_subprocess_takes(
         assert json.loads((directory / "slice.json").read_bytes())["command"] == written
 
 
-def test_it_is_removed_at_the_end(ours: Path) -> None:
-    with create(ours, ROWS, []) as directory:
-        pass
-    assert not directory.exists()
-
-
 def test_it_is_removed_after_an_error(ours: Path) -> None:
     with pytest.raises(ZeroDivisionError), create(ours, ROWS, []) as directory:
         raise ZeroDivisionError
@@ -220,16 +214,11 @@ def test_nothing_to_remove_is_no_error(ours: Path) -> None:
     assert remove_stale(ours) == 0
 
 
-def test_a_full_or_broken_file_system_is_a_state_error(ours: Path) -> None:
+def test_a_file_in_its_place_is_reported_in_one_line(ours: Path, hami: Hami) -> None:
     ours.mkdir(mode=0o700)
     (ours / "slices").touch()
     with pytest.raises(StateError, match="File exists"), create(ours, ROWS, []):
         pass
-
-
-def test_a_file_in_its_place_is_reported_in_one_line(ours: Path, hami: Hami) -> None:
-    ours.mkdir(mode=0o700)
-    (ours / "slices").touch()
     with pytest.raises(StateError, match="Not a directory"):
         remove_stale(ours)
     done = hami("run", "--", "echo", "ran")

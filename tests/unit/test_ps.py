@@ -29,7 +29,7 @@ from support.running import Started, run
 from support.slices import MIB
 from support.stub import StubServer
 from unit import machine
-from unit.machine import DEADLINE, HOLD, Hami, environment, listed, refused
+from unit.machine import HOLD, Hami, environment, listed, refused
 
 Slices = Callable[[], list[Path]]
 
@@ -143,18 +143,6 @@ def test_the_index_of_a_card_is_the_machines_also_for_a_slice_in_a_slice(hami: H
     assert done.returncode == 0, done.stderr
     (left,) = listed(hami)
     assert [card["index"] for card in left["cards"]] == [1]
-
-
-def test_slices_that_wait_for_removal_are_not_listed(
-    hami: Hami, running: Callable[..., Started], slices_of: Callable[[], list[Path]]
-) -> None:
-    with running("run", "--", *HOLD) as killed:
-        # The whole group: no process is left to remove the slice.
-        killed.kill()
-        until = time.monotonic() + DEADLINE
-        while listed(hami):
-            assert time.monotonic() < until
-        assert len(slices_of()) == 1
 
 
 def test_inside_a_slice_the_list_is_the_same(hami: Hami) -> None:
