@@ -11,7 +11,7 @@
 | oracles | `card_owners`, `card_watch`, `node_remains`, `audit_log` |
 | faults | `node_faults`, `failing`, `repeated_events` |
 | stand-ins that record | `device_plugin`, `extender`, `admission`, `recorder`, `recordings` |
-| measurements, demo | `measure`, `measure_node`, `demo` |
+| demo | `demo` |
 
 | tests | of |
 |---|---|

@@ -14,9 +14,7 @@ from typing import Any
 
 import grpc
 
-#: The options of a plugin that leaves the choice to the kubelet, and the health of a working
-#: device.
-VERSION, HEALTHY, UNHEALTHY = "v1beta1", "Healthy", "Unhealthy"
+VERSION = "v1beta1"
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Plugin:
     ) -> None:
         self.interfaces, self._folder, self._resource = interfaces, folder, resource
         self._hooks, self._answer = dict(hooks or {}), dict(answer or {})
-        self._name, self._health = name, dict.fromkeys(ids, HEALTHY)
+        self._name, self._ids = name, [*ids]
         self._options = interfaces.plugin.DevicePluginOptions(
             pre_start_required=asks, get_preferred_allocation_available=asks
         )
@@ -141,12 +139,6 @@ class Plugin:
         """Use this hook from now on."""
         self._hooks[method] = hook
 
-    def health(self, device: str, state: str) -> None:
-        """Let a device fall ill, or recover."""
-        with self._changed:
-            self._health[device] = state
-            self._changed.notify_all()
-
     def _note(self, method: str, ids: Sequence[str]) -> None:
         with self._changed:
             self._calls.append(Call(method, tuple(ids), time.monotonic()))
@@ -166,15 +158,11 @@ class Plugin:
         self._note("ListAndWatch", [])
         context.add_callback(lambda: self._note("ListAndWatch ended", []))
         messages = self.interfaces.plugin
-        last: dict[str, str] = {}
+        devices = [messages.Device(ID=id, health="Healthy") for id in self._ids]
+        yield messages.ListAndWatchResponse(devices=devices)
         while not self._stopping and context.is_active():
             with self._changed:
-                if last == self._health:
-                    self._changed.wait(0.2)
-                    continue
-                last = dict(self._health)
-            devices = [messages.Device(ID=id, health=state) for id, state in last.items()]
-            yield messages.ListAndWatchResponse(devices=devices)
+                self._changed.wait(0.2)
 
     def GetPreferredAllocation(self, request: Any, context: Any) -> Any:
         (wanted,) = request.container_requests

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import binaries, recordings
+from cluster import binaries
 
 # They need no Kubernetes.
 pytestmark = pytest.mark.tier("fast")
@@ -58,18 +58,3 @@ def test_a_missing_go_is_reported(
     said = capsys.readouterr().err
     assert f"to build into {binaries.cache()}: kubectl; about 1 min in all" in said
     assert "missing: go " in said
-
-
-def test_an_unknown_tier_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert binaries.main(["all"]) == 2
-    assert (
-        "the groups are control-plane, kubectl, controllers, helm, helm3, node, prometheus,"
-        " toolkit, together" in capsys.readouterr().err
-    )
-
-
-def test_shapes_differ_in_fields_and_types_alone() -> None:
-    one = {"a": [1, {"b": None}], "managedFields": [1], "c": {}}
-    assert recordings.shape(one) == {".a[] int", ".a[].b NoneType", ".c dict"}
-    assert recordings.shape({"a": [2]}) == {".a[] int"}
-    assert recordings.shape({"a": ["2"]}) == {".a[] str"}

@@ -1,39 +1,121 @@
-"""The API server and conflicts, old watches, manually created nodes and their resources."""
+"""The API server: Bindings, conflicts, old watches, and the form of a quantity."""
+
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from cluster import objects, waiting
-from cluster.api import STRATEGIC, ApiError, Object
+from cluster.api import Api, ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
 from cluster.objects import NODES, PODS
 from cluster.recordings import Recordings
 
+MEMORY = "nvidia.com/gpumem"
+
 
 @pytest.fixture(scope="module")
 def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
-    return module_control_plane()
+    """Two nodes; the pods name a scheduler that is not there, so that only the test binds."""
+    cluster = module_control_plane()
+    for name in ("a", "b"):
+        cluster.api.create(NODES, objects.node(name))
+    return cluster
 
 
-def test_version_is_the_locked_one(cluster: ControlPlane) -> None:
-    from cluster import binaries
+@pytest.fixture
+def pod(cluster: ControlPlane) -> Iterator[Object]:
+    pod = cluster.api.create(PODS, objects.pod(schedulerName="nobody"))
+    yield pod
+    cluster.api.delete(path_of(pod), grace_seconds=0)
 
-    assert cluster.api.get("/version")["gitVersion"] == f"v{binaries.kubernetes_version()}"
+
+def path_of(pod: Object) -> str:
+    return f"{PODS}/{pod['metadata']['name']}"
+
+
+def bind(api: Api, pod: Object, node: str = "a", **metadata: object) -> Object:
+    return api.create(f"{path_of(pod)}/binding", objects.binding(pod, node, **metadata))
+
+
+def refused(code: int, act: Callable[[], object]) -> Object:
+    """The Status of a request that is refused with this code."""
+    with pytest.raises(ApiError) as refusal:
+        act()
+    assert refusal.value.code == code
+    return refusal.value.status
+
+
+def test_a_binding_is_answered_with_201_also_where_the_node_is_missing(
+    cluster: ControlPlane, recordings: Recordings, pod: Object
+) -> None:
+    wanted = objects.binding(pod, "nowhere")
+    code, answer = cluster.api.request("POST", f"{path_of(pod)}/binding", wanted)
+    assert code == 201
+    recordings.keep("binding-done-201", answer)
+    assert cluster.api.get(path_of(pod))["spec"]["nodeName"] == "nowhere"
+
+
+def test_labels_of_a_binding_are_dropped_before_1_35(control_plane: StartControlPlane) -> None:
+    """They are dropped without a message; the feature gate is PodTopologyLabelsAdmission."""
+    api = control_plane(settings=Settings(emulates="1.34")).api
+    pod = api.create(PODS, objects.pod(schedulerName="nobody"))
+    said = {"hami-py.test/placed": "true"}
+    bind(api, pod, labels=said, annotations=said)
+    metadata = api.get(path_of(pod))["metadata"]
+    assert metadata["annotations"] == said
+    assert "labels" not in metadata
+
+
+def test_a_binding_with_another_uid_and_a_second_one_are_conflicts(
+    cluster: ControlPlane, pod: Object, recordings: Recordings
+) -> None:
+    api = cluster.api
+    other = "00000000-0000-0000-0000-000000000000"
+    recordings.keep("binding-wrong-uid-409", refused(409, lambda: bind(api, pod, uid=other)))
+    assert "nodeName" not in api.get(path_of(pod))["spec"]
+    bind(api, pod, uid=pod["metadata"]["uid"], annotations={"assigned": "first"})
+    for node in ("a", "b"):
+        second = {"annotations": {"assigned": "second"}}
+        said = refused(409, lambda node=node, more=second: bind(api, pod, node, **more))
+    recordings.keep("binding-already-bound-409", said)
+    after = api.get(path_of(pod))
+    assert after["spec"]["nodeName"] == "a"
+    assert after["metadata"]["annotations"] == {"assigned": "first"}
+
+
+def test_a_binding_of_a_pod_that_is_being_deleted_is_a_conflict(
+    cluster: ControlPlane, recordings: Recordings
+) -> None:
+    wanted = objects.pod(metadata={"finalizers": ["hami-py.test/hold"]}, schedulerName="nobody")
+    pod = cluster.api.create(PODS, wanted)
+    cluster.api.delete(path_of(pod))
+    recordings.keep("binding-deleted-409", refused(409, lambda: bind(cluster.api, pod)))
+    cluster.api.patch(path_of(pod), {"metadata": {"finalizers": None}})
+    recordings.keep("binding-gone-404", refused(404, lambda: bind(cluster.api, pod)))
+
+
+@pytest.mark.parametrize("odd", [{"assigned": "x" * (257 << 10)}, {"no key!": "value"}])
+def test_annotations_of_a_binding_are_not_validated(
+    cluster: ControlPlane, pod: Object, odd: Object
+) -> None:
+    """A binding stores values that no other write accepts, and later writes of the pod fail."""
+    path, api = path_of(pod), cluster.api
+    refused(422, lambda: api.patch(path, {"metadata": {"annotations": odd}}))
+    bind(api, pod, annotations=odd)
+    assert api.get(path)["metadata"]["annotations"] == odd
+    refused(422, lambda: api.patch(path, {"metadata": {"labels": {"a": "b"}}}))
 
 
 def test_a_stale_update_is_a_conflict(cluster: ControlPlane, recordings: Recordings) -> None:
+    path = f"{NODES}/stale"
     stale = cluster.api.create(NODES, objects.node("stale"))
-    cluster.api.patch(f"{NODES}/stale", {"metadata": {"labels": {"new": "1"}}})
+    cluster.api.patch(path, {"metadata": {"labels": {"new": "1"}}})
     stale["metadata"]["labels"] = {"old": "1"}
-    with pytest.raises(ApiError) as refused:
-        cluster.api.replace(f"{NODES}/stale", stale)
-    assert refused.value.code == 409
-    recordings.keep("update-stale-409", refused.value.status)
+    recordings.keep("update-stale-409", refused(409, lambda: cluster.api.replace(path, stale)))
     # A patch without a resourceVersion never conflicts; with a stale one it does.
     patch: Object = {"metadata": {"resourceVersion": "1", "labels": {"old": "1"}}}
-    with pytest.raises(ApiError) as refused:
-        cluster.api.patch(f"{NODES}/stale", patch)
-    assert refused.value.code == 409
+    refused(409, lambda: cluster.api.patch(path, patch))
 
 
 def test_old_watches_and_pages_expire_after_a_compaction_and_a_restart(
@@ -44,7 +126,9 @@ def test_old_watches_and_pages_expire_after_a_compaction_and_a_restart(
     old = cluster.api.get(PODS)["metadata"]["resourceVersion"]
     for name in ("a", "b", "c"):
         cluster.api.create(NODES, objects.node(name))
-    page = f"{NODES}?limit=1&continue={cluster.api.get(f'{NODES}?limit=1')['metadata']['continue']}"
+    first = cluster.api.get(f"{NODES}?limit=1")
+    recordings.keep("list-page", first)
+    page = f"{NODES}?limit=1&continue={first['metadata']['continue']}"
     cluster.api.create(NODES, objects.node("d"))
     cluster.compact()
     # The API server answers from its own memory: it has forgotten nothing yet.
@@ -62,30 +146,26 @@ def test_old_watches_and_pages_expire_after_a_compaction_and_a_restart(
     recordings.keep("list-continue-410", answer)
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("list-empty", "/api/v1/namespaces/nowhere/resourcequotas"),
+        ("list-custom-empty", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+    ],
+)
 def test_empty_lists_have_kind_and_version_too(
-    cluster: ControlPlane, recordings: Recordings
+    cluster: ControlPlane, recordings: Recordings, name: str, path: str
 ) -> None:
-    cluster.api.create(NODES, objects.node("one"))
-    cluster.api.create(NODES, objects.node("two"))
-    empty = "/api/v1/namespaces/nowhere/resourcequotas?limit=500"
-    custom = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=500"
-    for name, path in (
-        ("list-empty", empty),
-        ("list-custom-empty", custom),
-        ("list-page", f"{NODES}?limit=1"),
-    ):
-        answer = cluster.api.get(path)
-        assert answer["kind"].endswith("List")
-        assert answer["metadata"]["resourceVersion"]
-        assert isinstance(answer["items"], list)
-        recordings.keep(name, answer)
-    assert answer["metadata"]["continue"]
+    answer = cluster.api.get(f"{path}?limit=500")
+    assert answer["kind"].endswith("List")
+    assert answer["metadata"]["resourceVersion"]
+    assert answer["items"] == []
+    recordings.keep(name, answer)
 
 
 def test_a_watch_starts_with_the_list_and_marks_its_end(
     cluster: ControlPlane, recordings: Recordings
 ) -> None:
-    cluster.api.create(NODES, objects.node("listed"))
     query = "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
     seen = []
     for event in cluster.api.watch(f"{NODES}?{query}"):
@@ -102,9 +182,8 @@ def test_a_watch_with_a_selector_adds_and_deletes_as_objects_match(
     cluster: ControlPlane,
 ) -> None:
     made = cluster.api.create(NODES, objects.node("labelled"))
-    path = f"{NODES}/labelled"
     versions = [
-        cluster.api.patch(path, {"metadata": {"labels": labels}})["metadata"]["resourceVersion"]
+        cluster.api.patch(f"{NODES}/labelled", {"metadata": {"labels": labels}})["metadata"]
         for labels in ({"of": "x"}, {"more": "1"}, {"of": None}, {"more": "2"})
     ]
     query = f"labelSelector=of=x&resourceVersion={made['metadata']['resourceVersion']}"
@@ -113,41 +192,7 @@ def test_a_watch_with_a_selector_adds_and_deletes_as_objects_match(
     # As it was last, with the version of the change.
     gone = events[-1]["object"]["metadata"]
     assert (gone["labels"]["of"], gone["labels"]["more"]) == ("x", "1")
-    assert gone["resourceVersion"] == versions[2]
-
-
-def test_a_created_node_keeps_its_status(cluster: ControlPlane) -> None:
-    made = cluster.api.create(NODES, objects.node("whole", {"nvidia.com/gpu": 8}))
-    assert made["status"]["allocatable"]["nvidia.com/gpu"] == "8"
-    assert "taints" not in made["spec"]
-
-
-def test_extended_resources_are_patched_into_a_nodes_status(cluster: ControlPlane) -> None:
-    cluster.api.create(NODES, objects.node("patched"))
-    shown = {"nvidia.com/gpumem": "40960", "nvidia.com/gpucores": "100"}
-    patch: Object = {"status": {"capacity": shown, "allocatable": shown}}
-    cluster.api.patch(f"{NODES}/patched/status", patch, STRATEGIC)
-    status = cluster.api.get(f"{NODES}/patched")["status"]
-    assert status["allocatable"]["nvidia.com/gpumem"] == "40960"
-    assert status["allocatable"]["cpu"] == "64", "the patch must leave what is not ours"
-    # Not by the way of the main resource, where status is dropped without a word.
-    cluster.api.patch(f"{NODES}/patched", {"status": {"allocatable": {"nvidia.com/gpumem": "1"}}})
-    status = cluster.api.get(f"{NODES}/patched")["status"]
-    assert status["allocatable"]["nvidia.com/gpumem"] == "40960"
-
-
-def test_an_extended_resource_needs_whole_equal_limits(cluster: ControlPlane) -> None:
-    def refused(**resources: Object) -> str:
-        wanted = objects.pod(containers=[{**objects.container(), "resources": resources}])
-        with pytest.raises(ApiError) as error:
-            cluster.api.create(PODS, wanted)
-        assert error.value.code == 422
-        return str(error.value)
-
-    name = "nvidia.com/gpumem"
-    assert "must be an integer" in refused(limits={name: "0.5"})
-    assert "Limit must be set for non overcommitable" in refused(requests={name: "1"})
-    assert "must be equal to" in refused(limits={name: "2"}, requests={name: "1"})
+    assert gone["resourceVersion"] == versions[2]["resourceVersion"]
 
 
 @pytest.mark.parametrize(
@@ -158,49 +203,24 @@ def test_a_quantity_is_returned_in_canonical_form(
     cluster: ControlPlane, written: str, read: str
 ) -> None:
     """3000 MiB of gpumem are stored as 3k, and Kubernetes accepts 3Gi."""
-    name = "nvidia.com/gpumem"
-    made = cluster.api.create(PODS, objects.pod(limits={name: written}, schedulerName="nobody"))
-    stored = cluster.api.get(f"{PODS}/{made['metadata']['name']}")
-    assert stored["spec"]["containers"][0]["resources"]["limits"][name] == read
+    made = cluster.api.create(PODS, objects.pod(limits={MEMORY: written}, schedulerName="nobody"))
+    (container,) = cluster.api.get(path_of(made))["spec"]["containers"]
+    assert container["resources"]["limits"][MEMORY] == read
 
 
-def test_pods_are_placed_on_nodes_without_heartbeats(cluster: ControlPlane) -> None:
-    """No kubelet, no lease: without the node lifecycle controller a node stays what it says."""
-    cluster.api.create(NODES, objects.node("alone", {"example.com/here-alone": 8}))
-    cluster.api.create(PODS, objects.pod("placed", {"example.com/here-alone": 1}))
-    assert waiting.bound(cluster.api, "placed")["spec"]["nodeName"] == "alone"
-
-
-def test_a_new_node_is_tainted_until_the_lifecycle_controller_finds_it_ready(
-    control_plane: StartControlPlane,
+@pytest.mark.parametrize(
+    ("resources", "why"),
+    [
+        ({"limits": {MEMORY: "0.5"}}, "must be an integer"),
+        ({"requests": {MEMORY: "1"}}, "Limit must be set for non overcommitable"),
+        ({"limits": {MEMORY: "2"}, "requests": {MEMORY: "1"}}, "must be equal to"),
+    ],
+)
+def test_an_extended_resource_needs_whole_equal_limits(
+    cluster: ControlPlane, resources: Object, why: str
 ) -> None:
-    admission = {"disable-admission-plugins": "ServiceAccount"}
-    cluster = control_plane(settings=Settings(apiserver=admission))
-    made = cluster.api.create(NODES, objects.node("a"))
-    assert made["spec"]["taints"] == [
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    ]
-
-
-@pytest.mark.programs("controllers")
-def test_the_lifecycle_controller_waits_for_the_grace_period_of_a_created_node(
-    control_plane: StartControlPlane,
-) -> None:
-    settings = Settings(
-        controllers=["node-lifecycle-controller", "serviceaccount-controller"],
-        controller_manager={"node-monitor-grace-period": "24h", "node-monitor-period": "1s"},
-    )
-    cluster = control_plane(settings=settings)
-    cluster.api.create(NODES, objects.node("a"))
-    waiting.until(
-        lambda: "taints" not in cluster.api.get(f"{NODES}/a")["spec"], "the taint is taken away"
-    )
-    waiting.until(
-        lambda: cluster.api.list("/api/v1/namespaces/default/serviceaccounts"),
-        "the default service account is made",
-    )
-    cluster.api.create(PODS, objects.pod("placed"))
-    waiting.bound(cluster.api, "placed")
+    wanted = objects.pod(containers=[{**objects.container(), "resources": resources}])
+    assert why in str(refused(422, lambda: cluster.api.create(PODS, wanted)))
 
 
 @pytest.mark.programs("controllers")
@@ -208,24 +228,15 @@ def test_native_quota_counts_gpumem_and_needs_its_controller(
     control_plane: StartControlPlane,
 ) -> None:
     settings = Settings(controllers=["resourcequota-controller", "serviceaccount-controller"])
-    cluster = control_plane(settings=settings)
+    api = control_plane(settings=settings).api
     quotas = "/api/v1/namespaces/default/resourcequotas"
-    hard = {"requests.nvidia.com/gpumem": "4000"}
-    cluster.api.create(quotas, {"metadata": {"name": "memory"}, "spec": {"hard": hard}})
+    hard = {f"requests.{MEMORY}": "4000"}
+    api.create(quotas, {"metadata": {"name": "memory"}, "spec": {"hard": hard}})
+    waiting.takes(api, objects.pod("small", {MEMORY: "1"}))
+    large = objects.pod("large", {MEMORY: "5000"})
     waiting.until(
-        lambda: cluster.api.get(f"{quotas}/memory").get("status", {}).get("hard"),
-        "the quota is in force",
+        lambda: api.request("POST", f"{PODS}?dryRun=All", large)[0] == 403, "the quota is in force"
     )
-    waiting.until(
-        lambda: cluster.api.list("/api/v1/namespaces/default/serviceaccounts"),
-        "the default service account is made",
-    )
-    large = objects.pod("large", {"nvidia.com/gpumem": "5000"})
-    waiting.until(
-        lambda: cluster.api.request("POST", f"{PODS}?dryRun=All", large)[0] == 403,
-        "admission knows the quota",
-    )
-    cluster.api.create(PODS, objects.pod("first", {"nvidia.com/gpumem": "3000"}))
-    with pytest.raises(ApiError, match="exceeded quota: memory") as refused:
-        cluster.api.create(PODS, objects.pod("second", {"nvidia.com/gpumem": "3000"}))
-    assert refused.value.code == 403
+    api.create(PODS, objects.pod("first", {MEMORY: "3000"}))
+    second = objects.pod("second", {MEMORY: "3000"})
+    assert "exceeded quota: memory" in str(refused(403, lambda: api.create(PODS, second)))

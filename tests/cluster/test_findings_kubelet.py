@@ -2,7 +2,6 @@
 
 import json
 import time
-from itertools import pairwise
 from typing import Any
 
 import grpc
@@ -63,22 +62,6 @@ def test_a_list_inside_get_preferred_allocation_answers_and_shows_the_pod_withou
     assert [len(answer) for answer, _ in seen] == [1, 2, 3]
 
 
-def test_list_has_only_active_pods(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin, compiled: Interfaces
-) -> None:
-    asked = plugin()
-    cluster.api.create(PODS, pod("over", runs("main", "true")))
-    phase(cluster, "over", "Succeeded")
-
-    def refuse(request: Any, context: Any) -> None:
-        context.abort(grpc.StatusCode.INTERNAL, "no")
-
-    asked.say("Allocate", refuse)
-    cluster.api.create(PODS, pod("refused"))
-    phase(cluster, "refused", "Failed")
-    waiting.until(lambda: not listed(compiled, node.pod_resources), "neither is listed")
-
-
 def test_lists_are_limited_in_their_rate(
     node: Node, plugin: StartPlugin, compiled: Interfaces
 ) -> None:
@@ -113,35 +96,6 @@ def test_the_checkpoint_has_pod_container_ids_and_response_before_the_start(
     assert all(list(entry["DeviceIDs"]) == ["-1"] for entry in entries), "IDs by NUMA node"
 
 
-def test_prestart_can_hold_a_container_and_the_pod_does_not_fail(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin
-) -> None:
-    """Waits for the kubelet's second try, which comes after its own pause."""
-
-    def hold(request: Any, context: Any) -> None:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the card is not free yet")
-
-    asked = plugin(hooks={"PreStartContainer": hold})
-    cluster.api.create(PODS, pod("one", runs("main", "echo ran")))
-
-    def waits() -> Object | None:
-        statuses = cluster.api.get(f"{PODS}/one")["status"].get("containerStatuses", [])
-        waiting_for: Object = statuses[0]["state"].get("waiting", {}) if statuses else {}
-        return waiting_for if "not free yet" in waiting_for.get("message", "") else None
-
-    state = waiting.until(waits, "the container is held")
-    print("held:", state)
-    assert state["reason"] == "CreateContainerConfigError", state
-    first = len(asked.calls("PreStartContainer"))
-    waiting.until(lambda: len(asked.calls("PreStartContainer")) > first, "it is tried again")
-    assert len(asked.calls("Allocate")) == 1, "the devices are given once"
-    asked.say("PreStartContainer", lambda request, context: None)
-    phase(cluster, "one", "Succeeded")
-    assert "ran" in node.log("one")
-    tries = [call.at for call in asked.calls("PreStartContainer")]
-    print("seconds between tries:", [round(b - a, 1) for a, b in pairwise(tries)])
-
-
 def test_prestart_is_called_at_every_restart_and_allocate_once(
     cluster: ControlPlane, plugin: StartPlugin
 ) -> None:
@@ -156,19 +110,6 @@ def test_prestart_is_called_at_every_restart_and_allocate_once(
     assert len(asked.calls("Allocate")) == 1
     assert len(asked.calls("PreStartContainer")) >= 2
     assert len(set(ids(asked, "PreStartContainer"))) == 1
-
-
-def test_an_error_of_allocate_fails_the_pod_for_good(
-    cluster: ControlPlane, plugin: StartPlugin
-) -> None:
-    def refuse(request: Any, context: Any) -> None:
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no card")
-
-    plugin(hooks={"Allocate": refuse})
-    cluster.api.create(PODS, pod("one", restartPolicy="Always"))
-    status = phase(cluster, "one", "Failed")["status"]
-    assert status["reason"] == "UnexpectedAdmissionError"
-    assert "no card" in status["message"]
 
 
 def test_two_apps_get_the_init_containers_ids_without_a_call(
@@ -193,18 +134,6 @@ def test_two_apps_get_the_init_containers_ids_without_a_call(
     assert found == ["first", "second"]
 
 
-def test_a_sidecar_keeps_its_ids_and_is_listed(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin, compiled: Interfaces
-) -> None:
-    asked = plugin()
-    sidecar = runs("sidecar", restartPolicy="Always")
-    cluster.api.create(PODS, pod("one", initContainers=[sidecar]))
-    phase(cluster, "one", "Running")
-    for_sidecar, for_app = (set(given) for given in ids(asked, "Allocate"))
-    assert not for_sidecar & for_app
-    assert sorted(listed(compiled, node.pod_resources)["one"]) == ["main", "sidecar"]
-
-
 def test_ids_are_free_when_the_container_has_ended_but_the_pod_exists(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
@@ -219,45 +148,6 @@ def test_ids_are_free_when_the_container_has_ended_but_the_pod_exists(
         phase(cluster, "next", "Succeeded")
     finally:
         cluster.api.patch(f"{PODS}/slow", {"metadata": {"finalizers": None}})
-
-
-def test_static_cdi_names_are_injected_and_their_environment_wins(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin, compiled: Interfaces
-) -> None:
-    (node.cdi / "hami.json").write_text(
-        json.dumps(
-            {
-                "cdiVersion": "0.6.0",
-                "kind": "hami-py.test/gpu",
-                "devices": [
-                    {
-                        "name": "GPU-a",
-                        "containerEdits": {
-                            "env": ["WHO=cdi", "FROM_CDI=1"],
-                            "deviceNodes": [{"path": "/dev/gpu-a", "hostPath": "/dev/null"}],
-                            "mounts": [
-                                {
-                                    "hostPath": str(node.cdi),
-                                    "containerPath": "/specs",
-                                    "options": ["ro", "bind"],
-                                }
-                            ],
-                        },
-                    }
-                ],
-            }
-        )
-    )
-    name = compiled.plugin.CDIDevice(name="hami-py.test/gpu=GPU-a")
-    plugin(answer={"cdi_devices": [name], "envs": {"WHO": "plugin", "MINE": "plugin"}})
-    env = [{"name": "WHO", "value": "pod"}, {"name": "MINE", "value": "pod"}]
-    script = "echo WHO=$WHO MINE=$MINE; ls -l /dev/gpu-a /specs/hami.json"
-    cluster.api.create(PODS, pod("one", runs("main", script, env=env)))
-    phase(cluster, "one", "Succeeded")
-    log = node.log("one")
-    assert "WHO=cdi MINE=pod" in log
-    assert "/dev/gpu-a" in log
-    assert "/specs/hami.json" in log
 
 
 def test_a_field_of_an_annotation_that_the_binding_wrote_reaches_the_environment(

@@ -3,13 +3,11 @@
 import pytest
 
 from cluster import objects, waiting
-from cluster.api import STRATEGIC, Object
 from cluster.control_plane import ControlPlane
-from cluster.device_plugin import HEALTHY, UNHEALTHY, StartPlugin
-from cluster.gpu_pods import GPU, IDS, checkpoint, ids, phase, pod, runs, shows
+from cluster.device_plugin import StartPlugin
+from cluster.gpu_pods import IDS, phase, pod, runs, shows
 from cluster.node import Node
-from cluster.objects import NODES, PODS
-from cluster.recordings import Recordings
+from cluster.objects import PODS
 
 pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300)]
 
@@ -17,17 +15,6 @@ pytestmark = [pytest.mark.programs("node"), pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def cluster(node: Node) -> ControlPlane:
     return node.cluster
-
-
-def test_health_changes_allocatable_and_not_capacity(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin
-) -> None:
-    asked = plugin()
-    asked.health(IDS[0], UNHEALTHY)
-    shows(node, "allocatable", len(IDS) - 1)
-    shows(node, "capacity", len(IDS))
-    asked.health(IDS[0], HEALTHY)
-    shows(node, "allocatable", len(IDS))
 
 
 def test_a_pod_that_arrives_while_the_plugin_is_dead_fails_at_once(
@@ -77,36 +64,6 @@ def test_the_end_of_an_old_plugin_disconnects_the_new_one_too(
     assert cluster.api.get(f"{PODS}/before")["status"]["phase"] == "Running"
 
 
-def test_a_kubelet_that_restarts_removes_all_sockets_and_keeps_running_pods(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin, recordings: Recordings
-) -> None:
-    """Restarts a kubelet beside a running pod: a device plugin relies on what is there then."""
-    asked = plugin()
-    cluster.api.create(PODS, pod("one"))
-    phase(cluster, "one", "Running")
-    before = checkpoint(node)
-    container = cluster.api.get(f"{PODS}/one")["status"]["containerStatuses"][0]["containerID"]
-    socket = node.device_plugins / "hami.sock"
-    node.kubelet.stop()
-    assert socket.exists()
-    node.kubelet.start()
-    assert not socket.exists(), "a plugin has to make its own socket again"
-    shows(node, "allocatable", 0)
-    asked.stop()
-    asked.serve()
-    asked.register()
-    shows(node, "allocatable", len(IDS))
-    assert checkpoint(node) == before
-    status = phase(cluster, "one", "Running")["status"]["containerStatuses"][0]
-    assert status["containerID"] == container
-    assert status["restartCount"] == 0
-    # The next pod gets other IDs than the one that runs.
-    cluster.api.create(PODS, pod("two"))
-    phase(cluster, "two", "Running")
-    first, second = ids(asked, "Allocate")
-    assert not set(first) & set(second)
-
-
 def test_a_kubelet_that_restarts_without_the_plugin_ends_running_pods_with_a_gpu_init_container(
     cluster: ControlPlane, node: Node, plugin: StartPlugin
 ) -> None:
@@ -130,37 +87,3 @@ def test_a_kubelet_that_restarts_without_the_plugin_ends_running_pods_with_a_gpu
     asked.serve()
     asked.register()
     shows(node, "allocatable", len(IDS))
-
-
-def test_resources_that_are_patched_into_the_node_survive_the_kubelets_heartbeats(
-    cluster: ControlPlane, node: Node, plugin: StartPlugin
-) -> None:
-    """Waits for several status updates of a kubelet: each could drop the patched resources."""
-    plugin()
-    shown = {"nvidia.com/gpumem": "40960", "nvidia.com/gpucores": "100"}
-    path = f"{NODES}/{node.name}"
-    patch: Object = {"status": {"capacity": shown, "allocatable": shown}}
-    cluster.api.patch(f"{path}/status", patch, STRATEGIC)
-
-    def beats() -> str:
-        conditions = cluster.api.get(path)["status"]["conditions"]
-        return str(max(condition["lastHeartbeatTime"] for condition in conditions))
-
-    def kept() -> bool:
-        status = cluster.api.get(path)["status"]
-        seen = [status[which].get("nvidia.com/gpumem") for which in ("allocatable", "capacity")]
-        return seen == ["40960", "40960"]
-
-    first = beats()
-    waiting.until(lambda: beats() != first, "the kubelet has written its status")
-    assert kept()
-    limits = {GPU: 1, "nvidia.com/gpumem": 3000}
-    wanted = {**runs("main"), "resources": {"limits": {k: str(v) for k, v in limits.items()}}}
-    cluster.api.create(PODS, pod("one", wanted))
-    phase(cluster, "one", "Running")
-    node.kubelet.stop()
-    node.kubelet.start()
-    second = beats()
-    waiting.until(lambda: beats() != second, "the restarted kubelet has written its status")
-    assert kept(), "a kubelet that finds its node again leaves them"
-    assert phase(cluster, "one", "Running", "Failed")["status"]["phase"] == "Running"

@@ -21,12 +21,12 @@ from cluster.charts import rendered
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
 from cluster.limited_pods import LABEL, install
-from cluster.measure import timed
 from cluster.monitoring import dcgm, evaluation
 from cluster.monitoring.prometheus import Prometheus, documented_jobs, monitored_jobs
 from cluster.node import OTHER_PODS, Node
 from cluster.node_gpu import NodeGpu
 from cluster.objects import NODES
+from cluster.waiting import timed
 from cluster.web_view import Page, install_view, page_of_all
 from cluster.whole import WholeCluster
 from support import artifacts

@@ -1,7 +1,8 @@
 """Waiting for a cluster to come to something: polls, with a deadline, and says what it last saw."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from cluster.api import Api, ApiError, Object
@@ -23,6 +24,14 @@ def until(look: Callable[[], T | None], what: str, deadline: float = DEADLINE) -
         if time.monotonic() > give_up:
             raise TimeoutError(f"not within {deadline} s: {what}")
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Print how long it took, for people."""
+    begin = time.monotonic()
+    yield
+    print(f"{what}: {time.monotonic() - begin:.2f} s", flush=True)
 
 
 def bound(api: Api, name: str, deadline: float = DEADLINE) -> Object:
