@@ -19,7 +19,7 @@
 | `test_scheduler`, `test_placing_*`, `test_queries*` | the extender, on nodes made by hand |
 | `test_failing_*` | the extender while something fails |
 | `test_webhook*`, `test_policies` | admission |
-| `test_deploy*`, `test_smoke`, `test_whole` | deploy/ |
+| `test_deploy*` | deploy/ |
 | `test_examples`, `test_documented_steps` | the examples, and the commands of the docs |
 | `test_node_*`, `test_limited_pods`, `test_crowd` | a node with its agent |
 | `test_migration` | a node that had HAMi |

@@ -7,8 +7,6 @@ import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,25 +62,6 @@ def bind_by_hand(api: Api, made: Object, node: str, card: str, mib: int) -> None
     name = made["metadata"]["name"]
     binding = objects.binding(made, node, uid=uid, annotations=annotations)
     api.create(f"{PODS}/{name}/binding", binding)
-
-
-def at_once(work: Callable[[int], object], count: int, workers: int = 8) -> list[Any]:
-    """The work for 0, 1, …, by several threads."""
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(work, range(count)))
-
-
-class HeldLists(ApiServer):
-    """An API server whose lists of one path wait until `open` is set."""
-
-    def __init__(self, server: ApiServer, path: str) -> None:
-        super().__init__(server._client)
-        self._path, self.open = path, threading.Event()
-
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, deadline_s: float) -> bytes:
-        if path == self._path:
-            assert self.open.wait(120)
-        return super().get(path, query, deadline_s=deadline_s)
 
 
 def ask(port: int, verb: str, arguments: Object) -> Any:

@@ -21,7 +21,7 @@ GPU, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores
 PERCENTAGE = "nvidia.com/gpumem-percentage"
 
 #: Annotations of a pod.
-USE, AVOID = "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid"
+USE = "nvidia.com/use-gpuuuid"
 NODE_POLICY, CARD_POLICY = "hami.io/node-scheduler-policy", "hami.io/gpu-scheduler-policy"
 
 #: A node without cards, on which it is tried what kube-scheduler knows.

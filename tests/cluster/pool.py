@@ -116,8 +116,7 @@ def _undo(cluster: ControlPlane, entries: _Entries) -> None:
 def _wait_until_nothing_is_reviewed(cluster: ControlPlane) -> None:
     """The API server notices removed webhooks and policies late, also those a test removed."""
     limits = {"nvidia.com/gpu": 1}
-    # The policies of deploy/ and of test_findings_admission.py.
-    forged = {"annotations": {"hami.io/assignment": "{}", "hami-py.test/assigned": "forged"}}
+    forged = {"annotations": {"hami.io/assignment": "{}"}}
     for pod in (objects.pod("first", limits), objects.pod("first", metadata=forged)):
 
         def is_left_alone(pod: Any = pod) -> bool:

@@ -9,7 +9,6 @@ from cluster.api import Api, Object
 from cluster.extended import card, node
 from cluster.objects import PODS, QUOTAS
 from cluster.placing import NODE_POLICY, USE, Placing, asks
-from hami_py.model import pods
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,63 +68,16 @@ def test_a_cordoned_card_gets_no_pod_and_its_pods_count(placing: Placing) -> Non
     placing.place("five", asks(1000), {USE: "GPU-a-0"})
 
 
-def test_an_unhealthy_card_gets_no_pod_until_it_recovers(placing: Placing) -> None:
-    placing.add(node("a", [card("a", 0), card("a", 1)]))
-    placing.fill("GPU-a-0", asks(4000))
-
-    def ill(*indices: int) -> Object:
-        cards = tuple(card("a", i, healthy=i not in indices) for i in range(2))
-        return annotate(cards=pods.encode_cards(cards))
-
-    placing.change("a", ill(0))
-    for name in ("one", "two"):
-        placing.place(name, asks(2000))
-        assert placing.cards(name) == ["GPU-a-1"]
-    placing.change("a", ill(0, 1))
-    assert "unhealthy" in placing.refuse("three", asks(6001))
-    placing.write("a", ill(1))
-    # Well again, with what it had: 6000 of it are free.
-    waiting.unschedulable(placing.api, "three", "too little memory")
-    placing.place("four", asks(6000))
-    assert placing.given()[0] == {"GPU-a-0": 10_000, "GPU-a-1": 4000}
-
-
-@pytest.mark.parametrize(
-    ("limit", "first", "second", "said"),
-    [
-        (
-            "gpumem: 10000",
-            asks(3000, cards=2),
-            asks(5000),
-            "10000 MiB: 6000 in use, 5000 requested",
-        ),
-        ("gpu: 3", asks(1000, cards=2), asks(1000, cards=2), "3 cards: 2 in use, 2 requested"),
-        (
-            "gpucores: 100",
-            asks(1000, cards=2, cores=30),
-            asks(1000, cores=50),
-            "100 % of cores: 60 in use, 50 requested",
-        ),
-        # A share counts as what it is on the card that was chosen.
-        (
-            "gpumem: 8000",
-            asks(percent=50),
-            asks(percent=40),
-            "8000 MiB: 5000 in use, 4000 requested",
-        ),
-    ],
-)
-def test_a_quota_of_the_namespace_is_enforced(
-    placing: Placing, limit: str, first: Object, second: Object, said: str
-) -> None:
+def test_a_quota_of_the_namespace_is_enforced(placing: Placing) -> None:
+    """A share counts as what it is on the card that was chosen."""
     placing.add(node("a", [card("a", index) for index in range(4)]))
-    name, number = limit.split(": ")
-    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {f"limits.nvidia.com/{name}": number}}}
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"limits.nvidia.com/gpumem": "8000"}}}
     placing.api.create(QUOTAS, quota)
     placing.sync_extender()
-    placing.place("one", first)
+    placing.place("one", asks(percent=50))
+    second = asks(percent=40)
     why = placing.refuse("two", second)
-    assert f"quota gpus of namespace default allows {said}" in why
+    assert "quota gpus of namespace default allows 8000 MiB: 5000 in use, 4000 requested" in why
     # Another namespace has its own.
     other = placing.api.create("/api/v1/namespaces/other/pods", objects.pod("two", second))
     path = f"/api/v1/namespaces/other/pods/{other['metadata']['name']}"
@@ -145,15 +97,6 @@ def preempt(placing: Placing, name: str, limits: Object) -> None:
 
 def there(placing: Placing) -> set[str]:
     return {pod["metadata"]["name"] for pod in placing.api.list(PODS)}
-
-
-def test_a_pod_of_higher_priority_gets_a_card_by_evicting_one(placing: Placing) -> None:
-    """6000 beside 8000 on each of two cards: one of them has to go, and no second."""
-    placing.add(node("a", [card("a", 0), card("a", 1)]))
-    lower = {placing.fill(f"GPU-a-{i}", asks(8000), priorityClassName="low") for i in range(2)}
-    preempt(placing, "high", asks(6000))
-    assert len(there(placing) & lower) == 1
-    assert sorted(placing.given()[0].values()) == [6000, 8000]
 
 
 def test_as_many_are_evicted_as_one_card_needs(placing: Placing) -> None:
@@ -211,3 +154,12 @@ def test_no_pod_of_equal_priority_is_evicted(placing: Placing) -> None:
     placing.sync_extender()
     assert there(placing) == {*equal, *lower, "high"}
     assert not placing.api.get(f"{PODS}/high")["spec"].get("nodeName")
+
+
+@pytest.mark.parametrize(("policy", "filled"), [("binpack", "c"), ("spread", "abd")])
+def test_full_nodes_or_empty_ones_first(placing: Placing, policy: str, filled: str) -> None:
+    placing.add(*(node(name, [card(name, 0), card(name, 1)]) for name in "abcd"))
+    for name in filled:
+        placing.fill(f"GPU-{name}-0", asks(8000, cores=80))
+    placing.place("one", asks(2000, cores=20), {NODE_POLICY: policy})
+    assert placing.node("one") == "c"

@@ -92,19 +92,3 @@ def test_the_python_of_the_page_runs(cluster: ControlPlane, tmp_path: Path) -> N
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, "a True None\n"), done.stderr
-
-
-def test_an_unreadable_object_is_reported(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.json"
-    broken.write_text("{")
-    manifest = tmp_path / "pod.json"
-    manifest.write_text(json.dumps(objects.pod("p", {"nvidia.com/gpu": "many"})))
-    for arguments, named in (
-        (("replay", tmp_path / "absent", manifest), "absent"),
-        (("replay", broken, manifest), "snapshot"),
-        (("what-if", broken, "--snapshot", broken), "broken.json"),
-    ):
-        refused = hami(*arguments)
-        assert refused.returncode == 1
-        assert named in refused.stderr
-        assert len(refused.stderr.splitlines()) == 1

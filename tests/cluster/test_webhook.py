@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +10,14 @@ from pathlib import Path
 import pytest
 
 from cluster import objects
-from cluster.api import ApiError, Object
+from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import kubectl
-from cluster.load import Load
 from cluster.objects import PODS
 from cluster.webhooks import webhook
 from hami_py.model.pods.annotations import LABELS
-from hami_py.webhook.certificates import Lifetimes
 from hami_py.webhook.service import Webhook
-from support.tiers import amount
 from unit.pods.build import any_pod
 
 
@@ -46,22 +42,6 @@ def create(cluster: ControlPlane, pod: Object) -> Object:
     return cluster.api.create(f"{PODS}?dryRun=All", pod)
 
 
-def test_a_pod_gets_its_defaults(cluster: ControlPlane, hook: Webhook) -> None:
-    pod = create(cluster, objects.pod("a", {"nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}))
-    limits = pod["spec"]["containers"][0]["resources"]["limits"]
-    assert limits["nvidia.com/gpu"] == "1"
-    assert env(pod) == {"CUDA_DEVICE_MEMORY_LIMIT": "3000m", "CUDA_DEVICE_SM_LIMIT": "30"}
-    assert pod["metadata"]["labels"].items() >= LABELS.items()
-
-
-def test_a_percentage_is_read_from_the_bindings_annotation(
-    cluster: ControlPlane, hook: Webhook
-) -> None:
-    asked = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 40}
-    reference = env(create(cluster, objects.pod("a", asked)))["CUDA_DEVICE_MEMORY_LIMIT"]
-    assert "metadata.annotations[" in json.dumps(reference)
-
-
 def asked(cluster: ControlPlane) -> Counter[str]:
     """How often the API server has asked a webhook, by its own count; by mutating or not."""
     found: Counter[str] = Counter()
@@ -84,64 +64,6 @@ def test_a_pod_without_a_gpu_is_not_reviewed(cluster: ControlPlane, hook: Webhoo
     init = objects.container("init", {"nvidia.com/gpu": 1})
     create(cluster, objects.pod("with", {}, initContainers=[init]))
     assert asked(cluster) - before == {"admit": 1, "validating": 1}
-
-
-def test_a_forged_assignment_is_removed(cluster: ControlPlane, hook: Webhook) -> None:
-    pod = objects.pod("a", {"nvidia.com/gpu": 1})
-    pod["metadata"]["annotations"] = {"hami.io/assignment": "{}", "mine": "stays"}
-    assert create(cluster, pod)["metadata"]["annotations"] == {"mine": "stays"}
-
-
-RENEWALS = amount("renewals of a certificate")
-
-SENSELESS: list[tuple[Object, str, str]] = [
-    ({"gpu": 1, "gpucores": 130}, "gpucores", "from 1 to 100, like 30; 0 means no limit"),
-    ({"gpu": "500m"}, "gpu", "nvidia.com/gpumem and nvidia.com/gpucores"),
-]
-"""Two of the rules that tests/unit/pods has; the API server itself accepts the second value."""
-
-
-def refused(cluster: ControlPlane, pod: Object, field: str, fix: str) -> None:
-    """Not made, for this field of the pod; the answer has a line with the fix."""
-    with pytest.raises(ApiError) as refusal:
-        cluster.api.create(PODS, pod)
-    assert refusal.value.code == 422
-    said = str(refusal.value.status["message"])
-    (line,) = [line for line in said.splitlines() if field in line]
-    assert re.search(rf"{re.escape(field)}: .* is refused: .*{re.escape(fix)}", line), said
-    assert cluster.api.list(PODS) == []
-
-
-@pytest.mark.parametrize(("limits", "named", "fix"), SENSELESS)
-def test_an_invalid_request_is_refused(
-    cluster: ControlPlane, hook: Webhook, limits: Object, named: str, fix: str
-) -> None:
-    pod = objects.pod("a", {f"nvidia.com/{name}": value for name, value in limits.items()})
-    field = f"spec.containers[0].resources.limits[nvidia.com/{named}]"
-    refused(cluster, pod, field, fix)
-
-
-@pytest.mark.parametrize(
-    ("change", "named", "fix"),
-    [
-        (
-            {"env": [{"name": "LD_PRELOAD", "value": "/x.so"}]},
-            "env[LD_PRELOAD]",
-            "it could load a library before the one that enforces the limit; leave it out",
-        ),
-        (
-            {"securityContext": {"privileged": True}},
-            "securityContext.privileged",
-            "it can use every card of the node; leave it out where a GPU is requested",
-        ),
-    ],
-)
-def test_settings_that_defeat_a_limit_are_refused(
-    cluster: ControlPlane, hook: Webhook, change: Object, named: str, fix: str
-) -> None:
-    pod = objects.pod("a", {"nvidia.com/gpu": 1})
-    pod["spec"]["containers"][0].update(change)
-    refused(cluster, pod, f"spec.containers[0].{named}", fix)
 
 
 @pytest.mark.programs("kubectl")
@@ -195,22 +117,3 @@ def test_a_mutated_pod_is_not_changed_again(cluster: ControlPlane, hook: Webhook
         assert stored(create(cluster, once)) == stored(once)
         changed += once["metadata"].get("labels") == LABELS
     assert changed >= 30
-
-
-def test_the_certificate_changes_and_no_review_fails(control_plane: StartControlPlane) -> None:
-    """A new certificate every two seconds and a new authority every six, under load."""
-    cluster = control_plane()
-    # Renewed early: on a busy machine the next one may come seconds late.
-    lives = Lifetimes(authority_s=30.0, serving_s=10.0, renew_at=0.2, overlap_s=2.0)
-    with webhook(cluster, period_s=0.2, lifetimes=lives) as hook, Load(cluster) as load:
-        seen: set[float] = set()
-        deadline = time.monotonic() + 90
-        while (len(seen) < RENEWALS or load.least() < 100) and time.monotonic() < deadline:
-            if hook.keeper.expires_at not in seen:
-                # All requests under the previous certificate were answered, too.
-                load.goes_on()
-                seen.add(hook.keeper.expires_at)
-            time.sleep(0.1)
-    assert (load.wrong, hook.keeper.failures) == ([], 0)
-    assert len(seen) >= RENEWALS
-    assert load.least() >= 100
