@@ -1,7 +1,8 @@
 """Builds the programs of a cluster once; there is no package of them to install.
 
-The folders of `tools` are Go modules that lock every version. Go downloads their
-sources from its module proxy. The programs are kept per user, in a folder that is named after their
+Go downloads the sources from its module proxy. A program is built in its release, whose own go.mod
+and go.sum lock every other version; Kubernetes' own name folders that are not in its release, so
+`tools/kubernetes` locks them. The programs are kept per user, in a folder that is named after their
 sources: `${XDG_CACHE_HOME:-~/.cache}/hami-py/kubernetes/<group>-<key>/`. A group has the programs
 that one kind of test needs, so a test of the scheduler does not wait for a kubelet.
 
@@ -12,6 +13,7 @@ environment.
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -31,8 +33,43 @@ DEADLINE = 60 * 60.0
 
 
 @dataclass(frozen=True)
+class Release:
+    """A Go module that locks what it needs, and its sum as in a go.sum.
+
+    Of another version, `go mod download -json MODULE@vVERSION` prints the sum.
+    """
+
+    module: str
+    version: str
+    sum: str
+
+
+RELEASES = {
+    "containerd": Release(
+        "github.com/containerd/containerd/v2",
+        "2.3.7",
+        "h1:7PGbgAVKE4ieQjFPv7+kwAv7f9dCtRpExZwjExHD/Fk=",
+    ),
+    "helm": Release("helm.sh/helm/v4", "4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g="),
+    "helm3": Release(
+        "helm.sh/helm/v3", "3.22.0", "h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU="
+    ),
+    "prometheus": Release(
+        "github.com/prometheus/prometheus",
+        "0.316.0",
+        "h1:f1GRFerhTMKQma+awCoC9T820ecWeGSdF+xAlMHzZzM=",
+    ),
+    "toolkit": Release(
+        "github.com/NVIDIA/nvidia-container-toolkit",
+        "1.20.2",
+        "h1:ndvx+2v4c8HmRf8A5aONf1+sE32jNDZ7qnIaBEAN5i8=",
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Program:
-    """One Go program: its name, the module of ours that locks it, its package.
+    """One Go program: its name, the release or the module of ours that locks it, its package.
 
     ``cgo``: it calls C, so it is built with gcc and linked with this machine's glibc.
     ``tags``: Go's build tags of its own.
@@ -49,20 +86,12 @@ def _kubernetes(name: str) -> Program:
     return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}")
 
 
-def _containerd(name: str) -> Program:
-    return Program(name, "containerd", f"github.com/containerd/containerd/v2/cmd/{name}")
+def _released(name: str, release: str, *, cgo: bool = False, tags: Sequence[str] = ()) -> Program:
+    return Program(name, release, f"{RELEASES[release].module}/cmd/{name}", cgo, tuple(tags))
 
 
-def _toolkit(name: str) -> Program:
-    package = f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}"
-    return Program(name, "toolkit", package, cgo=True)
-
-
-def _prometheus(name: str) -> Program:
-    # Without the clients of all clouds: https://github.com/prometheus/prometheus#building-from-source
-    tags = ("remove_all_sd", "enable_kubernetes_sd")
-    return Program(name, "prometheus", f"github.com/prometheus/prometheus/cmd/{name}", tags=tags)
-
+#: Without the clients of all clouds: https://github.com/prometheus/prometheus#building-from-source
+_NO_CLOUDS = ("remove_all_sd", "enable_kubernetes_sd")
 
 GROUPS: dict[str, tuple[Program, ...]] = {
     "control-plane": (
@@ -72,16 +101,23 @@ GROUPS: dict[str, tuple[Program, ...]] = {
     ),
     "kubectl": (_kubernetes("kubectl"),),
     "controllers": (_kubernetes("kube-controller-manager"),),
-    "helm": (Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),),
-    "helm3": (Program("helm", "helm3", "helm.sh/helm/v3/cmd/helm"),),
+    "helm": (_released("helm", "helm"),),
+    "helm3": (_released("helm", "helm3"),),
     "node": (
         _kubernetes("kubelet"),
-        _containerd("containerd"),
-        _containerd("containerd-shim-runc-v2"),
-        _containerd("ctr"),
+        _released("containerd", "containerd"),
+        _released("containerd-shim-runc-v2", "containerd"),
+        _released("ctr", "containerd"),
     ),
-    "prometheus": tuple(map(_prometheus, ("prometheus", "promtool"))),
-    "toolkit": tuple(map(_toolkit, ("nvidia-ctk", "nvidia-container-runtime", "nvidia-cdi-hook"))),
+    "prometheus": (
+        _released("prometheus", "prometheus", tags=_NO_CLOUDS),
+        _released("promtool", "prometheus", tags=_NO_CLOUDS),
+    ),
+    "toolkit": (
+        _released("nvidia-ctk", "toolkit", cgo=True),
+        _released("nvidia-container-runtime", "toolkit", cgo=True),
+        _released("nvidia-cdi-hook", "toolkit", cgo=True),
+    ),
     # Those of "control-plane", "controllers" and "kubectl", and the kubelet: to travel.
     "together": (Program("kubernetes", "kubernetes", "./together"),),
 }
@@ -124,6 +160,9 @@ def folder(group: str) -> Path:
     programs = GROUPS[group]
     digest = hashlib.sha256(repr([_command(program) for program in programs]).encode())
     for module in sorted({program.module for program in programs}):
+        if module in RELEASES:
+            digest.update(repr(RELEASES[module]).encode())
+            continue
         for name in ("go.mod", "go.sum"):
             digest.update((TOOLS / module / name).read_bytes())
     for program in programs:
@@ -189,10 +228,12 @@ def _go_cache() -> Path:
 
 def _build(program: Program, output: Path, deadline: float) -> None:
     cgo = str(int(program.cgo))
-    env = {**os.environ, "CGO_ENABLED": cgo, "GOFLAGS": "", "GOCACHE": str(_go_cache())}
+    # A release may name modules of its repository in a go.work, which it does not contain.
+    env = {**os.environ, "CGO_ENABLED": cgo, "GOFLAGS": "", "GOWORK": "off"}
+    env["GOCACHE"] = str(_go_cache())
     with subprocess.Popen(
         ["nice", "-n", "19", *_command(program), "-p", "2", "-o", str(output), program.package],
-        cwd=TOOLS / program.module,
+        cwd=_sources(program.module),
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -213,8 +254,33 @@ def _build(program: Program, output: Path, deadline: float) -> None:
         last = "\n".join(line for line in out.splitlines() if "downloading" not in line)[-2000:]
         raise CannotBuild(
             f"cannot build {program.name}; it needs Go's module proxy (go env GOPROXY) and the Go "
-            f"that {TOOLS / program.module / 'go.mod'} names:\n{last}"
+            f"that its go.mod names:\n{last}"
         )
+
+
+def _sources(module: str) -> Path:
+    """Where a release is, which is downloaded if it is not there; or the module of ours."""
+    if module not in RELEASES:
+        return TOOLS / module
+    release = RELEASES[module]
+    # Its sum stands here, so no other server has to know it.
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", f"{release.module}@v{release.version}"],
+        cwd=cache(),
+        env={**os.environ, "GOFLAGS": "", "GOWORK": "off", "GONOSUMDB": "*"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    found = json.loads(done.stdout) if done.stdout else {"Error": done.stderr}
+    if found.get("Sum") != release.sum:
+        why = found.get("Error", f"its sum is {found.get('Sum')}")
+        raise CannotBuild(
+            f"cannot download {release.module} {release.version} from Go's module proxy "
+            f"(go env GOPROXY): {why}"
+        )
+    return Path(found["Dir"])
 
 
 def _copy_protos(folder: Path) -> None:
@@ -246,7 +312,8 @@ def _command(program: Program) -> list[str]:
 def _stamps(program: Program) -> list[str]:
     """The flags that set the release in /version and in a node's kubeletVersion."""
     if program.module == "toolkit":
-        return [f"-X {_TOOLKIT_VERSION}={_locked('toolkit', _TOOLKIT)}"]
+        release = RELEASES["toolkit"]
+        return [f"-X {release.module}/internal/info.version={release.version}"]
     if not program.package.startswith(("k8s.io/", "./")):
         return []
     version = kubernetes_version()
@@ -265,18 +332,9 @@ def _stamps(program: Program) -> list[str]:
 
 def kubernetes_version() -> str:
     """The locked version, such as ``1.36.3``."""
-    return _locked("kubernetes", "k8s.io/kubernetes")
-
-
-_TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
-_TOOLKIT_VERSION = f"{_TOOLKIT}/internal/info.version"
-
-
-def _locked(module: str, required: str) -> str:
-    """The version of a module that this module of ours requires."""
-    text = (TOOLS / module / "go.mod").read_text()
-    found = re.search(rf"^(?:require)?\s*{re.escape(required)} v(\S+)", text, re.MULTILINE)
-    assert found is not None, f"tools/{module}/go.mod does not name {required}"
+    text = (TOOLS / "kubernetes" / "go.mod").read_text()
+    found = re.search(r"^(?:require)?\s*k8s.io/kubernetes v(\S+)", text, re.MULTILINE)
+    assert found is not None, "tools/kubernetes/go.mod does not name k8s.io/kubernetes"
     return found.group(1)
 
 

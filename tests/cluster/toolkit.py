@@ -1,4 +1,4 @@
-"""NVIDIA's container toolkit on a node, of the version in tools/toolkit.
+"""NVIDIA's container toolkit on a node, of the version in `binaries`.
 
 `nvidia-ctk` describes the cards in a CDI specification of the kind `nvidia.com/gpu`. Its devices
 are named by the cards' UUIDs, and `all`. `nvidia-container-runtime` is the node's default runtime,
