@@ -1,11 +1,13 @@
-"""The fixtures of the client tests: the directory in which `hami run` creates its slices."""
+"""The fixtures of the client tests: where `hami run` creates its slices, and its environment."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from support import coordinator
+from support.artifacts import Artifacts
+from support.stub import StubServer
 
 
 @pytest.fixture
@@ -15,3 +17,10 @@ def runtime(tmp_path: Path) -> Iterator[Path]:
     path.mkdir(mode=0o700)
     yield path
     coordinator.end(path / "hami")
+
+
+@pytest.fixture
+def env(artifacts: Artifacts, runtime: Path) -> Callable[[StubServer], dict[str, str]]:
+    """`env(gpu)` is what `hami run` is run with."""
+    ours = {"HAMI_LIBRARY": str(artifacts.library), "HAMI_RUNTIME_DIR": str(runtime)}
+    return lambda gpu: {**gpu.env, **ours, "HOME": str(Path.home())}

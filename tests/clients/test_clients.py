@@ -42,21 +42,6 @@ LAUNCHES = 200
 KERNELS = {"command": "kernels", "kernels": {"spin_500us": 2000, "*": 2000}}
 
 
-@pytest.fixture
-def env(artifacts: Artifacts, runtime: Path) -> Callable[[StubServer], dict[str, str]]:
-    """`env(gpu)` is what `hami run` is run with."""
-
-    def environment(gpu: StubServer) -> dict[str, str]:
-        return {
-            **gpu.env,
-            "HAMI_LIBRARY": str(artifacts.library),
-            "HAMI_RUNTIME_DIR": str(runtime),
-            "HOME": str(Path.home()),
-        }
-
-    return environment
-
-
 @each_client
 @alone_and_together
 def test_allocation_stops_at_the_limit_with_the_programs_own_error(

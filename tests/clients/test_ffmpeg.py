@@ -11,7 +11,6 @@ import pytest
 from clients.harness import GIB, MIB, engine, launched, limited, stop
 from clients.installed import require
 from hami_py._native import Account
-from support.artifacts import Artifacts
 from support.running import Run, Started, run
 from support.stub import StubServer
 
@@ -42,13 +41,6 @@ Env = Callable[[StubServer], dict[str, str]]
 @pytest.fixture(autouse=True)
 def _installed() -> None:
     require("ffmpeg")
-
-
-@pytest.fixture
-def env(artifacts: Artifacts, runtime: Path) -> Env:
-    """`env(gpu)` is what `hami run` is run with."""
-    ours = {"HAMI_LIBRARY": str(artifacts.library), "HAMI_RUNTIME_DIR": str(runtime)}
-    return lambda gpu: {**gpu.env, **ours}
 
 
 def ffmpeg(*options: str, frames: int = FRAMES, output: str = "-") -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def template(*arguments: str | Path, group: str = "helm", release: str = RELEASE
 def rendered(*arguments: str | Path) -> list[Object]:
     """The objects that would be installed."""
     return [each for each in yaml.safe_load_all(template(*arguments)) if each is not None]
+
+
+def one(made: Iterable[Object], kind: str, name: str = "") -> Object:
+    """The one object of this kind whose name ends so."""
+    (found,) = [
+        each for each in made if each["kind"] == kind and each["metadata"]["name"].endswith(name)
+    ]
+    return found
+
+
+def template_of(made: Iterable[Object], kind: str, name: str = "") -> Object:
+    """The pod's spec of a Deployment or a DaemonSet."""
+    spec: Object = one(made, kind, name)["spec"]["template"]["spec"]
+    return spec
 
 
 def run(cluster: ControlPlane, *arguments: str | Path, group: str = "helm") -> str:

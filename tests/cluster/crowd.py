@@ -108,10 +108,16 @@ def delete(cluster: WholeCluster) -> None:
 
 def running(cluster: WholeCluster, kinds: Kinds = CROWD) -> list[Object]:
     """All pods of the crowd, once they run."""
-    count = sum(kind.count for kind in kinds)
+    return all_running(cluster, sum(kind.count for kind in kinds))
+
+
+def all_running(
+    cluster: WholeCluster, count: int, chosen: Callable[[Object], bool] = lambda pod: True
+) -> list[Object]:
+    """The pods, once so many run, of those that are chosen."""
 
     def all_run() -> list[Object] | None:
-        found = [pod for pod in cluster.api.list(PODS) if runs(pod)]
+        found = [pod for pod in cluster.api.list(PODS) if runs(pod) and chosen(pod)]
         return found if len(found) == count else None
 
     try:

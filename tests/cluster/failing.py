@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections import Counter
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,6 +63,14 @@ def bind_by_hand(api: Api, made: Object, node: str, card: str, mib: int) -> None
     name = made["metadata"]["name"]
     binding = objects.binding(made, node, uid=uid, annotations=annotations)
     api.create(f"{PODS}/{name}/binding", binding)
+
+
+def take_lease(api: Api, path: str, holder: str) -> None:
+    """Acquire a lease as client-go does, whoever holds it."""
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    before = api.get(path)["spec"]["leaseTransitions"]
+    taken = {"holderIdentity": holder, "acquireTime": now, "renewTime": now}
+    api.patch(path, {"spec": {**taken, "leaseTransitions": before + 1}})
 
 
 def ask(port: int, verb: str, arguments: Object) -> Any:

@@ -75,3 +75,16 @@ def binding(pod: Object, node: str, **metadata: object) -> Object:
         "metadata": {"name": pod["metadata"]["name"], **metadata},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
+
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def grant(name: str, role: str, *subjects: Object, kind: str = "ClusterRole") -> Object:
+    """A RoleBinding or ClusterRoleBinding."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+        "subjects": [*subjects],
+    }

@@ -109,7 +109,7 @@ def test_a_pod_runs_on_a_card_that_it_allows(cluster: WholeCluster, seconds: int
                 time.sleep(seconds)
         else:
             create(cluster, wanted)
-        found = running(cluster, len(wanted))
+        found = crowd.all_running(cluster, len(wanted))
         card_owners.check_agreement(cluster, found)
         held = card_owners.held(cluster.gpu)
         allowed = {pod["metadata"]["name"]: cards for pod, cards in wanted}
@@ -132,19 +132,6 @@ def create(cluster: WholeCluster, wanted: list[tuple[Object, Any]]) -> None:
                 bound(cluster, number), "the pods that are alone on their cards are bound"
             )
     waiting.until(bound(cluster, len(wanted)), "all pods are bound")
-
-
-def running(cluster: WholeCluster, count: int) -> list[Object]:
-    def look() -> list[Object] | None:
-        found = cluster.api.list(PODS)
-        assert not [pod for pod in found if pod["status"].get("phase") == "Failed"]
-        there = [pod for pod in found if crowd.runs(pod)]
-        return there if len(there) == count else None
-
-    try:
-        return waiting.until(look, f"{count} pods run", crowd.DEADLINE)
-    except TimeoutError as error:
-        raise TimeoutError(f"{error}\n{cluster.state()}") from None
 
 
 def others(cluster: WholeCluster) -> int:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from cluster.api import Object
-from cluster.charts import CHART, helm, rendered, template, values
+from cluster.charts import CHART, helm, one, rendered, template, template_of, values
 from cluster.monitoring import grafana
 from cluster.monitoring.rules import RULES
 from hami_py.model import pods
@@ -128,11 +128,7 @@ def test_the_schema_knows_the_fields_of_the_settings_file() -> None:
 def test_a_settings_file_can_be_the_value() -> None:
     written = {"default_memory_mib": 4096, "share_modes": {"research": "soft"}}
     made = rendered("--set-json", f"settings={json.dumps(written)}")
-    (text,) = [
-        each["data"]["settings.yaml"]
-        for each in made
-        if each["metadata"]["name"] == "hami-settings"
-    ]
+    text = one(made, "ConfigMap", "hami-settings")["data"]["settings.yaml"]
     expected = {**written, "schedulers": ["hami-scheduler"]}
     assert pods.decode_settings(yaml.safe_load(text)) == pods.decode_settings(expected)
 
@@ -141,13 +137,12 @@ def test_other_directories_of_the_node_are_guarded_too() -> None:
     """No pod may mount them writable, as in `hami_py/model/pods/settings.py`."""
     written = "node.kubeletDirectory=/data/kubelet,node.cdiDirectories={/etc/cdi,/data/cdi}"
     made = rendered("--set", written)
-    (settings,) = [each for each in made if each["metadata"]["name"] == "hami-settings"]
+    settings = one(made, "ConfigMap", "hami-settings")
     found = pods.decode_settings(yaml.safe_load(settings["data"]["settings.yaml"]))
     more = ("/data/cdi", "/data/kubelet/device-plugins")
     assert found.guarded_host_paths == (*pods.PodSettings().guarded_host_paths, *more)
     # The agent has them at the same paths.
-    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
-    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    (container,) = template_of(made, "DaemonSet")["containers"]
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert {*more, "/data/kubelet/pod-resources", "/etc/cdi"} <= mounts
     assert "--kubelet-directory=/data/kubelet" in container["args"]
@@ -157,7 +152,7 @@ def test_the_cleanup_removes_the_specification_where_the_agent_writes_it() -> No
     """The last directory may be any of the node."""
     for written in ("/etc/cdi", "/var/run/cdi", "/data/cdi"):
         made = rendered("--set", f"cleanup=true,node.cdiDirectories={{/opt/cdi,{written}}}")
-        (pod,) = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "DaemonSet"]
+        pod = template_of(made, "DaemonSet")
         (container,) = pod["containers"]
         mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
         volumes = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
@@ -167,8 +162,7 @@ def test_the_cleanup_removes_the_specification_where_the_agent_writes_it() -> No
 
 def test_a_registry_may_have_a_port() -> None:
     made = rendered("--set", "image.repository=registry.example:5000/team/hami-py,image.tag=v1")
-    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
-    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    (container,) = template_of(made, "DaemonSet")["containers"]
     assert container["image"] == "registry.example:5000/team/hami-py:v1"
 
 
@@ -176,11 +170,7 @@ def test_the_default_pods_are_watched_where_none_are_named() -> None:
     """An empty selector is another one: all pods."""
     for written in ("null", "", "a=b"):
         made = rendered("--set", f"scheduler.podSelector={written}")
-        (text,) = [
-            json.dumps(each)
-            for each in made
-            if each["kind"] == "Deployment" and each["metadata"]["name"] == "hami-scheduler"
-        ]
+        text = json.dumps(one(made, "Deployment", "hami-scheduler"))
         found = re.findall(r'"(--pod-selector=[^"]*)"', text)
         assert found == ([] if written == "null" else [f"--pod-selector={written}"])
 
@@ -197,8 +187,7 @@ def test_the_values_of_a_distribution_are_accepted(file: Path) -> None:
 def test_the_agents_pod_waits_for_a_file_and_gives_up_after_a_while(tmp_path: Path) -> None:
     file = tmp_path / "validations" / "toolkit-ready"
     made = rendered("--set", f"node.waitFor={file}")
-    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
-    spec = agent["spec"]["template"]["spec"]
+    spec = template_of(made, "DaemonSet")
     (wait,) = spec["initContainers"]
     (mount,) = wait["volumeMounts"]
     (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
@@ -217,20 +206,13 @@ def test_the_agents_pod_waits_for_a_file_and_gives_up_after_a_while(tmp_path: Pa
 
 def test_a_certificate_of_cert_manager_is_for_the_webhooks_service() -> None:
     made = rendered("--set", "webhook.certificates.source=cert-manager")
-    (wanted,) = [each for each in made if each["kind"] == "Certificate"]
+    wanted = one(made, "Certificate")
     assert "hami-webhook.hami-system.svc" in wanted["spec"]["dnsNames"]
-    (webhook,) = [
-        each
-        for each in made
-        if each["metadata"]["name"] == "hami-webhook" and each["kind"] == "Deployment"
-    ]
-    args = webhook["spec"]["template"]["spec"]["containers"][0]["args"]
+    args = template_of(made, "Deployment", "hami-webhook")["containers"][0]["args"]
     assert f"--certificate-secret={wanted['spec']['secretName']}" in args
     # cert-manager's Secret is not of the release, and the webhook may only read it.
     assert not [each for each in made if each["kind"] == "Secret"]
-    (role,) = [
-        each for each in made if each["kind"] == "Role" and "webhook" in each["metadata"]["name"]
-    ]
+    role = one(made, "Role", "webhook")
     assert role["rules"][0]["verbs"] == ["get"]
     assert role["rules"][0]["resourceNames"] == [wanted["spec"]["secretName"]]
 
@@ -239,12 +221,7 @@ def test_the_view_has_no_rights() -> None:
     """No binding names its account, whose token is not mounted; by default it is not there."""
     assert "hami-view" not in {name for kind, name in names(rendered()) if kind == "Deployment"}
     made = rendered("--set", "view.enabled=true")
-    (view,) = [
-        each
-        for each in made
-        if each["metadata"]["name"] == "hami-view" and each["kind"] == "Deployment"
-    ]
-    spec = view["spec"]["template"]["spec"]
+    spec = template_of(made, "Deployment", "hami-view")
     assert spec["automountServiceAccountToken"] is False
     subjects = [subject["name"] for each in made for subject in each.get("subjects", ())]
     assert spec["serviceAccountName"] not in subjects
@@ -299,8 +276,7 @@ def test_extra_objects_are_expanded() -> None:
 
 def test_prometheus_and_grafana_get_the_rules_and_the_dashboards() -> None:
     made = rendered("--set", "metrics.prometheusRule=true,metrics.dashboards=true")
-    (rule,) = [each for each in made if each["kind"] == "PrometheusRule"]
-    assert rule["spec"] == yaml.safe_load(RULES.read_text())
+    assert one(made, "PrometheusRule")["spec"] == yaml.safe_load(RULES.read_text())
     label = {"grafana_dashboard": "1"}
     found = [each for each in made if label.items() <= each["metadata"].get("labels", {}).items()]
     texts = {name: text for each in found for name, text in each["data"].items()}

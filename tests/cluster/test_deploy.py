@@ -14,10 +14,9 @@ from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
 from cluster.deployed import DEPLOY, apply, container, create_soon, documents, extender, webhook
 from cluster.extended import assignment, card, configuration, node
-from cluster.kubectl import kubectl
+from cluster.kubectl import hami, kubectl
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
-from cluster.test_queries import hami
 
 pytestmark = pytest.mark.programs("kubectl", "helm", "helm3")
 

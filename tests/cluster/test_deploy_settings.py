@@ -15,7 +15,7 @@ import yaml
 
 from cluster import binaries
 from cluster.api import Object
-from cluster.charts import rendered
+from cluster.charts import one, rendered, template_of
 from cluster.deployed import DEPLOY
 from hami_py._native import VERSION
 from hami_py.model import pods
@@ -47,11 +47,7 @@ def of_the_page(folder: Path, word: str) -> Path:
 
 def mounted(made: list[Object], part: str) -> Any:
     """The ConfigMap with the settings that a Deployment's program is told to read."""
-    (deployment,) = [
-        each["spec"]["template"]["spec"]
-        for each in made
-        if (each["kind"], each["metadata"]["name"]) == ("Deployment", f"hami-{part}")
-    ]
+    deployment = template_of(made, "Deployment", f"hami-{part}")
     (container,) = [
         each for each in deployment["containers"] if each["image"].startswith("hami-py")
     ]
@@ -65,9 +61,7 @@ def mounted(made: list[Object], part: str) -> Any:
     (name,) = [
         each["configMap"]["name"] for each in deployment["volumes"] if each["name"] == volume
     ]
-    (config,) = [
-        each for each in made if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)
-    ]
+    config = one(made, "ConfigMap", name)
     assert config["metadata"]["namespace"] == "hami-system"
     return name, pods.decode_settings(yaml.safe_load(config["data"][key]))
 
@@ -106,8 +100,7 @@ def test_names_of_images_and_a_runtime_class_reach_the_parts(tmp_path: Path) -> 
     theirs = images.pop("kube-scheduler")
     assert re.fullmatch(r"registry\.k8s\.io/kube-scheduler:v1\.[0-9.]+", theirs)
     assert images == {"webhook": ours, "extender": ours}
-    (agent,) = [each for each in made if each["kind"] == "DaemonSet"]
-    assert agent["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert template_of(made, "DaemonSet")["runtimeClassName"] == "nvidia"
 
 
 def asked_for(made: list[Object]) -> set[str]:

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -16,7 +15,7 @@ from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.deployed import DEPLOY, apply, running
 from cluster.extended import assignment, card, extended, node
-from cluster.kubectl import kubectl
+from cluster.kubectl import hami, kubectl
 from cluster.objects import NODES, PODS
 from cluster.servers import free_ports
 from hami_py.model import pods
@@ -26,8 +25,6 @@ pytestmark = pytest.mark.programs("kubectl")
 DOCS = DEPLOY.parent / "docs"
 
 WHY = "Why does a pod wait?"
-
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def typed(cluster: ControlPlane, command: str, **names: str) -> str:
@@ -80,18 +77,15 @@ def test_the_documented_role_allows_queries(control_plane: StartControlPlane) ->
         cluster.api.create(NODES, node("a", [card("a", 0)]))
         cluster.api.create(PODS, objects.pod("train", {"nvidia.com/gpumem": 3000}))
         waiting.bound(cluster.api, "train")
-        there = ("--kubeconfig", str(cluster.kubeconfig_for(cluster.user("asker"))))
-        explain = [sys.executable, "-m", "hami_py", "explain", "pod", "train", *there]
-        refused = subprocess.run(explain, capture_output=True, text=True, timeout=60, check=False)
-        assert refused.returncode == 1
-        cluster.api.create(f"{RBAC}/clusterroles", role)
+        there = ("--kubeconfig", cluster.kubeconfig_for(cluster.user("asker")))
+        assert hami("explain", "pod", "train", *there).returncode == 1
+        cluster.api.create(f"{objects.RBAC}/clusterroles", role)
         name = role["metadata"]["name"]
         typed(
             cluster, f"kubectl create clusterrolebinding {name} --clusterrole {name} --user asker"
         )
         for question in (["explain", "pod", "train"], ["snapshot"]):
-            command = [sys.executable, "-m", "hami_py", *question, *there]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            done = hami(*question, *there)
             assert done.returncode == 0, done.stderr
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from typing import Any
-
 import pytest
 
 from cluster import failing, waiting
-from cluster.api import Api
 from cluster.conftest import StartControlPlane
 from cluster.extended import asking, card, extender, node
 from cluster.failing import NOBODY
@@ -32,15 +28,6 @@ ELECTION = {
 MIB = 10_000
 
 
-def take(api: Api, holder: str) -> None:
-    """Acquire the lease as client-go does, whoever holds it."""
-    spec: Any = api.get(LEASE)["spec"]
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    taken = {"holderIdentity": holder, "acquireTime": now, "renewTime": now}
-    taken["leaseTransitions"] = spec["leaseTransitions"] + 1
-    api.patch(LEASE, {"spec": taken})
-
-
 @pytest.mark.timeout(300)
 def test_a_paused_leader_binds_nothing_beside_the_next(
     control_plane: StartControlPlane,
@@ -61,7 +48,7 @@ def test_a_paused_leader_binds_nothing_beside_the_next(
         waiting.bound(api, "before")
 
         cluster.scheduler.pause()
-        take(api, "other_c0ffee")
+        failing.take_lease(api, LEASE, "other_c0ffee")
         made = api.create(PODS, failing.pod("theirs", 5_000, schedulerName=NOBODY))
         assert "the previous one may still be binding" in failing.bind(second, made, "a")
         waiting.until(lambda: failing.bind(second, made, "a") == "", "the next holder binds")

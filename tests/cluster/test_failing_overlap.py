@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 
 import pytest
 
@@ -27,14 +26,6 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 #: A binding may take a second; a new holder waits for that, and for late writes.
 TIMING = Timing(bind_s=1.0)
-
-
-def take(api: Api, holder: str) -> None:
-    """As kube-scheduler on another host does it."""
-    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": f"{holder}_c0ffee", "acquireTime": now, "renewTime": now}
-    before = api.get(f"{LEASES}/{PLACE[1]}")["spec"]["leaseTransitions"]
-    api.patch(f"{LEASES}/{PLACE[1]}", {"spec": {**spec, "leaseTransitions": before + 1}})
 
 
 class Asking:
@@ -102,7 +93,7 @@ def test_overlapping_replicas_never_assign_a_card_twice(control_plane: StartCont
                 if turn:
                     create(*(f"before{turn}-{number}" for number in range(3)))
                     until_given(count + 1, "the other one binds")
-                take(api, holders[turn % 2])
+                failing.take_lease(api, f"{LEASES}/{PLACE[1]}", f"{holders[turn % 2]}_c0ffee")
                 asking[turn % 2].said.clear()
                 create(*(f"after{turn}-{number}" for number in range(3)))
                 if turn:

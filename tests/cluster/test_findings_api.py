@@ -1,6 +1,7 @@
 """The API server: Bindings, conflicts, old watches, and the form of a quantity."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -75,9 +76,9 @@ def test_a_binding_with_another_uid_and_a_second_one_are_conflicts(
     recordings.keep("binding-wrong-uid-409", refused(409, lambda: bind(api, pod, uid=other)))
     assert "nodeName" not in api.get(path_of(pod))["spec"]
     bind(api, pod, uid=pod["metadata"]["uid"], annotations={"assigned": "first"})
+    second = partial(bind, api, pod, annotations={"assigned": "second"})
     for node in ("a", "b"):
-        second = {"annotations": {"assigned": "second"}}
-        said = refused(409, lambda node=node, more=second: bind(api, pod, node, **more))
+        said = refused(409, partial(second, node))
     recordings.keep("binding-already-bound-409", said)
     after = api.get(path_of(pod))
     assert after["spec"]["nodeName"] == "a"

@@ -17,6 +17,7 @@ from cluster import waiting
 from cluster.api import Object
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
+from cluster.kubectl import hami
 from cluster.limited_pods import (
     FILL,
     MIB,
@@ -159,31 +160,25 @@ def test_memory_in_the_status_never_falls_below_what_is_allocated(cluster: Whole
         delete(cluster, name)
 
 
-def hami(cluster: WholeCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    given = [*arguments, "--kubeconfig", str(cluster.control_plane.kubeconfig)]
-    return subprocess.run(
-        [sys.executable, "-m", "hami_py", *given],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def resize(cluster: WholeCluster, pod: str, memory: str) -> subprocess.CompletedProcess[str]:
+    there = ("--kubeconfig", cluster.control_plane.kubeconfig)
+    return hami("set", "--pod", f"default/{pod}", "--gpumem", memory, *there)
 
 
 def test_the_limits_of_a_running_pod_change(cluster: WholeCluster) -> None:
     pod = Limited("resized", 3000, 30)
     card = start(cluster, pod)
     fills(cluster, pod.name, 3000)
-    done = hami(cluster, "set", "--pod", "default/resized", "--gpumem", "6000MiB")
+    done = resize(cluster, "resized", "6000MiB")
     assert done.returncode == 0, done.stderr
     fills(cluster, pod.name, 6000)
     assert event(cluster, "Resized", pod.name)
     # What does not fit is refused, and nothing changes.
-    done = hami(cluster, "set", "--pod", "default/resized/main", "--gpumem", "41000MiB")
+    done = resize(cluster, "resized/main", "41000MiB")
     assert done.returncode == 1
     assert f"card {card} has 40960 MiB free, and 41000 are needed" in done.stderr
     fills(cluster, pod.name, 6000)
-    done = hami(cluster, "set", "--pod", "default/resized", "--gpumem", f"{card}=2GiB")
+    done = resize(cluster, "resized", f"{card}=2GiB")
     assert done.returncode == 0, done.stderr
     fills(cluster, pod.name, 2048)
     # The scheduler follows: the rest of the card is free.
@@ -236,7 +231,7 @@ def test_a_damaged_ledger_is_written_anew_from_the_kubelets_record(
     assert sorted(path.name for path in (root / "run/hami/slices").iterdir()) == slots
     assert event(cluster, "LedgerDamaged", cluster.node.name)
     cluster.rolled_out("daemonset/hami-node")
-    done = hami(cluster, "set", "--pod", "default/kept", "--gpumem", "5000MiB")
+    done = resize(cluster, "kept", "5000MiB")
     assert done.returncode == 0, done.stderr
     fills(cluster, pod.name, 5000)
     delete(cluster, pod.name)

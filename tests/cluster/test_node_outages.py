@@ -68,16 +68,9 @@ def pods(cluster: WholeCluster) -> Iterator[list[Object]]:
 
 def running(cluster: WholeCluster) -> list[Object]:
     """All pods of the Deployment, once they run and hold their memory."""
-
-    def all_run() -> list[Object] | None:
-        found = [pod for pod in cluster.api.list(PODS) if crowd.runs(pod)]
-        ready = [pod for pod in found if any(each["ready"] for each in statuses(pod))]
-        return ready if len(ready) == REPLICAS else None
-
-    try:
-        found = waiting.until(all_run, f"{REPLICAS} pods run", DEADLINE)
-    except TimeoutError as error:
-        raise TimeoutError(f"{error}\n{cluster.state()}") from None
+    found = crowd.all_running(
+        cluster, REPLICAS, lambda pod: any(each["ready"] for each in statuses(pod))
+    )
     card_owners.check_agreement(cluster, found)
     return found
 

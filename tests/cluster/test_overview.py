@@ -266,21 +266,6 @@ def test_prometheus_has_the_figures_of_the_ledger(
     assert set(critical.values()) == {"inactive"}, critical
 
 
-def test_a_pod_that_is_deleted_is_gone(two: Two) -> None:
-    two.api.delete(f"{pods_of('blue')}/blue-5")
-
-    def is_gone() -> bool:
-        return "blue-5" not in {row["pod"] for row in read(two, "top", "pod", "-A")["containers"]}
-
-    waiting.until(lambda: "blue-5" not in str(two.api.list(pods_of("blue"))), "it is deleted")
-    with timed("a deleted pod is gone from the table"):
-        waiting.until(is_gone, "it is gone from the table")
-    cards, _ = two.ledger()
-    seen = read(two, "inspect")
-    shown = {card["uuid"]: card["memory_used"] for n in seen["nodes"] for card in n["cards"]}
-    assert shown == cards
-
-
 def test_a_watch_follows_the_cluster(two: Two) -> None:
     program = "import sys; from hami_py.cli import kubectl; kubectl()"
     arguments = ["top", "pod", "-A", "-o", "json", "--watch", "0.5", "--kubeconfig"]
@@ -313,14 +298,9 @@ def tenant(two: Two, tmp_path: Path) -> Path:
 
 def bind(two: Two, namespace: str, kind: str, role: str) -> None:
     subject = {"kind": "ServiceAccount", "name": "viewer", "namespace": "red"}
-    group = "rbac.authorization.k8s.io"
-    made = {
-        "metadata": {"name": f"viewer-{role}"},
-        "roleRef": {"apiGroup": group, "kind": kind, "name": role},
-        "subjects": [subject],
-    }
     at = f"/namespaces/{namespace}/rolebindings" if namespace else "/clusterrolebindings"
-    two.api.create(f"/apis/{group}/v1{at}", made)
+    made = objects.grant(f"viewer-{role}", role, subject, kind=kind)
+    two.api.create(f"{objects.RBAC}{at}", made)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from cluster import objects, waiting
 from cluster.api import Api, ApiError, Object
-from cluster.charts import rendered
+from cluster.charts import one, rendered
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.deployed import apply
@@ -36,12 +36,11 @@ def cluster(module_control_plane: StartControlPlane) -> ControlPlane:
         cluster.api.delete(path)
     for name in ("a", "b"):
         cluster.api.create(NODES, objects.node(name))
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    cluster.api.create(f"{rbac}/clusterroles", {"metadata": {"name": "editor"}, "rules": EDITOR})
-    subjects = [{"kind": "User", "name": user} for user in ("editor", "resizer")]
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "editor"}
-    binding = {"metadata": {"name": "editor"}, "roleRef": role, "subjects": subjects}
-    cluster.api.create(f"{rbac}/clusterrolebindings", binding)
+    role = {"metadata": {"name": "editor"}, "rules": EDITOR}
+    cluster.api.create(f"{objects.RBAC}/clusterroles", role)
+    users = [{"kind": "User", "name": user} for user in ("editor", "resizer")]
+    bound = objects.grant("editor", "editor", *users)
+    cluster.api.create(f"{objects.RBAC}/clusterrolebindings", bound)
     editor, own = cluster.api_as("editor"), cluster.api_of_node_agent(AGENT, "a")
     cards = annotated("hami.io/cards", "{}")
     forces: list[tuple[Callable[[], Any], str]] = [
@@ -97,11 +96,8 @@ def test_only_a_group_may_request_new_limits(cluster: ControlPlane, pod: str) ->
 def test_an_empty_list_of_groups_is_nobody(cluster: ControlPlane, pod: str) -> None:
     policy = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/hami-resize"
     before = cluster.api.get(policy)["spec"]
-    (made,) = [
-        each
-        for each in rendered("--set-json", "policies.resizeGroups=[]")
-        if (each["kind"], each["metadata"]["name"]) == ("ValidatingAdmissionPolicy", "hami-resize")
-    ]
+    rendering = rendered("--set-json", "policies.resizeGroups=[]")
+    made = one(rendering, "ValidatingAdmissionPolicy", "hami-resize")
     cluster.api.patch(policy, {"spec": made["spec"]})
     for user in (cluster.api_as("resizer", "hami:resizers"), cluster.api):
         act = partial(user.patch, f"{pod}?dryRun=All", annotated("hami.io/resize", "{}"))

@@ -71,22 +71,6 @@ def test_objects_of_a_test_are_removed_before_the_next(own_pool: Pool, tmp_path:
         second.api.create(PODS, objects.pod("one"))
 
 
-def test_two_borrowers_get_two_and_a_changed_cluster_is_not_reused(
-    own_pool: Pool, tmp_path: Path
-) -> None:
-    """It starts three clusters: two tests must never share one, and a changed one is never lent."""
-    with (
-        own_pool.borrow(tmp_path / "1", {}, ignore) as one,
-        own_pool.borrow(tmp_path / "2", {}, ignore) as other,
-    ):
-        assert one is not other
-        one.apiserver.pause()
-        one.apiserver.resume()
-        other.compact()
-    with own_pool.borrow(tmp_path / "3", {}, ignore) as third:
-        assert third not in (one, other)
-
-
 def test_one_that_has_crashed_is_not_lent_again(own_pool: Pool, tmp_path: Path) -> None:
     """Whether it crashes in a test or while nobody has it."""
 

@@ -13,12 +13,8 @@ from cluster import objects, waiting
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import assignment, card, extended, node
+from cluster.kubectl import hami
 from cluster.objects import NODES, PODS
-
-
-def hami(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hami_py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture

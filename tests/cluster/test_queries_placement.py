@@ -16,9 +16,9 @@ from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
 from cluster.extended import card, extended, node
+from cluster.kubectl import hami
 from cluster.objects import NODES, PODS
 from cluster.placing import GPU, MEMORY
-from cluster.test_queries import hami
 from hami_py.cluster.view import ClusterView, find_pod
 from hami_py.kube import ApiServer
 

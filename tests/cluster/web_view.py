@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster import waiting
+from cluster import objects, waiting
 from cluster.charts import rendered
 from cluster.kubectl import kubectl
 from cluster.whole import WholeCluster
@@ -58,12 +58,8 @@ def page_of_all(whole: WholeCluster, address: str) -> Page:
     """The view with the token of an account that may see all."""
     account = "/api/v1/namespaces/default/serviceaccounts"
     whole.api.create(account, {"metadata": {"name": "all"}})
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": "all"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "all", "namespace": "default"}],
-    }
-    whole.api.create(f"/apis/{group}/v1/clusterrolebindings", binding)
+    user = {"kind": "ServiceAccount", "name": "all", "namespace": "default"}
+    bound = objects.grant("all", "cluster-admin", user)
+    whole.api.create(f"{objects.RBAC}/clusterrolebindings", bound)
     made = whole.api.create(f"{account}/all/token", {"spec": {}})
     return Page(address, made["status"]["token"])

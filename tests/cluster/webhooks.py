@@ -76,9 +76,7 @@ def webhook(
 
 
 @contextlib.contextmanager
-def tenancy(
-    start: Callable[..., ControlPlane], *allowed_preloads: str
-) -> Iterator[tuple[ControlPlane, Scheduler]]:
+def tenancy(start: Callable[..., ControlPlane]) -> Iterator[tuple[ControlPlane, Scheduler]]:
     """All that is deploy/'s: webhook, policy and extender; and one node, a, with one card.
 
     A namespace, left-out, is left alone by the webhook.
@@ -94,7 +92,7 @@ def tenancy(
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "left-out", "labels": labels}})
     ensure_policy(cluster)
     kubeconfig, _ = as_scheduler(cluster)
-    judged = PodSettings(schedulers=("default-scheduler",), allowed_preloads=allowed_preloads)
+    judged = PodSettings(schedulers=("default-scheduler",))
     server = ApiServer.connect(kubeconfig)
     with extender(server, port, pod_selector=SchedulerSettings.pod_selector) as scheduler:
         assert scheduler.wait_until_ready(60)
