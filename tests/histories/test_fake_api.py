@@ -8,7 +8,7 @@ import pytest
 
 from cluster import recordings
 from hami_py.kube import keeps_labels_of_bindings
-from hami_py.kube.errors import Conflict, Expired, NotFound, Unavailable
+from hami_py.kube.errors import Unavailable
 from histories.fake_api import FakeApi
 from histories.faults import Client, Clock, Fate
 from histories.status_errors import Object
@@ -217,23 +217,6 @@ def test_lists_are_of_one_version_and_by_label_and_node() -> None:
     assert names(ask(api, "GET", "/api/v1/pods", fieldSelector="spec.nodeName=n")[1]) == ["c"]
     not_bound = names(ask(api, "GET", "/api/v1/pods", fieldSelector="spec.nodeName!=n")[1])
     assert "c" not in not_bound and len(not_bound) > 1
-
-
-def test_the_client_raises_what_the_real_one_does() -> None:
-    api = FakeApi()
-    client = Client(api, Clock())
-    with pytest.raises(NotFound) as caught:
-        client.get(f"{PODS}/pod-1", deadline_s=1)
-    assert caught.value.status == 404
-    made(api, PODS, pod())
-    client.post(f"{PODS}/pod-1/binding", binding(), deadline_s=1)
-    with pytest.raises(Conflict, match="already assigned"):
-        client.post(f"{PODS}/pod-1/binding", binding(), deadline_s=1)
-    made(api, PODS, pod("q"))
-    token = msgspec.json.decode(client.get(PODS, {"limit": "1"}, deadline_s=1))
-    api.forget()
-    with pytest.raises(Expired):
-        client.get(PODS, {"continue": token["metadata"]["continue"]}, deadline_s=1)
 
 
 def test_a_request_that_times_out_may_have_succeeded() -> None:
