@@ -14,7 +14,7 @@ from cluster.admission import CONFIGURATIONS
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
-from cluster.deployed import DEPLOY, apply, container, create_soon, publish, running
+from cluster.deployed import DEPLOY, container, create_soon, publish, running
 from cluster.kubectl import kubectl
 from cluster.objects import PODS
 from cluster.servers import free_ports
@@ -125,59 +125,3 @@ def test_applying_again_leaves_the_certificates(
     done = kubectl(cluster, "delete", "-k", DEPLOY, "--wait=false")
     assert done.returncode == 0, done.stderr
     waiting.gone(cluster.api, SECRET)
-
-
-def test_without_its_secret_the_webhook_waits_and_reports_it(
-    control_plane: StartControlPlane, address: str
-) -> None:
-    """Deletes the Secret before and during service: the webhook reads it only every few seconds."""
-    cluster = control_plane()
-    apply(cluster)
-    cluster.api.delete(SECRET)
-    log = cluster.folder / "webhook.log"
-    with replica(cluster, address) as (process, port):
-        said = "secret hami-system/hami-webhook: it does not exist"
-        waiting.until(lambda: said in log.read_text(), "it says what is missing")
-        assert "kubectl apply -k deploy/" in log.read_text()
-        assert probe("readinessProbe", address, port) == 503
-        publish(cluster, address, port)
-        # No untrusted webhook decides.
-        pod = cluster.api.create(f"{PODS}?dryRun=All", objects.pod("p", GPU))
-        assert "labels" not in pod["metadata"]
-        apply(cluster)
-        until_ready(address, port)
-        create_soon(cluster, objects.pod("p", GPU), f"{PODS}?dryRun=All")
-        assert shown(address, port) == held(cluster)
-
-        cluster.api.delete(SECRET)
-        told = log.read_text().count(said)
-        waiting.until(lambda: log.read_text().count(said) > told, "it says so again")
-        # It goes on with what it has; one that begins has to wait.
-        cluster.api.create(f"{PODS}?dryRun=All", objects.pod("p", GPU))
-        with replica(cluster, address) as (other, other_port):
-            assert probe("readinessProbe", address, other_port) == 503
-            assert probe("readinessProbe", address, port) == 200
-            apply(cluster)
-            until_ready(address, other_port)
-            waiting.until(
-                lambda: shown(address, port) == shown(address, other_port) == held(cluster),
-                "both show the new one",
-            )
-            create_soon(cluster, objects.pod("p", GPU), f"{PODS}?dryRun=All")
-            assert (process.poll(), other.poll()) == (None, None)
-
-
-def test_two_that_start_at_once_serve_the_same_certificate(
-    control_plane: StartControlPlane, address: str
-) -> None:
-    """Starts two replicas at once: only one of them may create the certificates."""
-    cluster = control_plane()
-    apply(cluster)
-    ports = free_ports(2)
-    with contextlib.ExitStack() as replicas:
-        for port in ports:
-            listen = ("--listen", f"{address}:{port}")
-            replicas.enter_context(running(cluster, "webhook", *listen))
-        for port in ports:
-            until_ready(address, port)
-        assert [shown(address, port) for port in ports] == 2 * [held(cluster)]
