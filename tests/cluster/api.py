@@ -19,10 +19,8 @@ Object = dict[str, Any]
 #: Seconds that one request may take.
 DEADLINE = 30.0
 
-#: Content types of a patch.
+#: The content type of a patch.
 MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 
 class ApiError(Exception):

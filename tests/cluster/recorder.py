@@ -21,10 +21,9 @@ from cluster.certificates import Identity
 
 @dataclass(frozen=True)
 class Call:
-    """One request: its path, its header fields in lower case, its JSON body; when it came."""
+    """One request: its path and its JSON body; when it came."""
 
     path: str
-    headers: Mapping[str, str]
     body: Any
     at: float
 
@@ -88,9 +87,8 @@ class Recorder:
 
     def _serve(self, request: BaseHTTPRequestHandler) -> None:
         length = int(request.headers.get("Content-Length") or 0)
-        headers = {name.lower(): value for name, value in request.headers.items()}
         body = json.loads(request.rfile.read(length) or b"null")
-        call = Call(request.path.split("?")[0], headers, body, time.monotonic())
+        call = Call(request.path.split("?")[0], body, time.monotonic())
         with self._lock:
             self._calls.append(call)
             self._lock.notify_all()

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from cluster import objects, waiting
+from cluster import objects
 from cluster.api import Api, ApiError, Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
@@ -222,22 +222,3 @@ def test_an_extended_resource_needs_whole_equal_limits(
 ) -> None:
     wanted = objects.pod(containers=[{**objects.container(), "resources": resources}])
     assert why in str(refused(422, lambda: cluster.api.create(PODS, wanted)))
-
-
-@pytest.mark.programs("controllers")
-def test_native_quota_counts_gpumem_and_needs_its_controller(
-    control_plane: StartControlPlane,
-) -> None:
-    settings = Settings(controllers=["resourcequota-controller", "serviceaccount-controller"])
-    api = control_plane(settings=settings).api
-    quotas = "/api/v1/namespaces/default/resourcequotas"
-    hard = {f"requests.{MEMORY}": "4000"}
-    api.create(quotas, {"metadata": {"name": "memory"}, "spec": {"hard": hard}})
-    waiting.takes(api, objects.pod("small", {MEMORY: "1"}))
-    large = objects.pod("large", {MEMORY: "5000"})
-    waiting.until(
-        lambda: api.request("POST", f"{PODS}?dryRun=All", large)[0] == 403, "the quota is in force"
-    )
-    api.create(PODS, objects.pod("first", {MEMORY: "3000"}))
-    second = objects.pod("second", {MEMORY: "3000"})
-    assert "exceeded quota: memory" in str(refused(403, lambda: api.create(PODS, second)))

@@ -19,9 +19,6 @@ from cluster.node import Node, runc
 #: The kind of the CDI devices.
 KIND = "nvidia.com/gpu"
 
-#: The file that configures the runtime, on the node.
-CONFIGURATION = Path("etc/nvidia-container-runtime/config.toml")
-
 #: Seconds for `nvidia-ctk`, which starts the driver.
 _DEADLINE = 120.0
 

@@ -18,8 +18,6 @@ import msgspec
 from histories import status_errors
 from histories.status_errors import Object, Refused
 
-MERGE_PATCH = "application/merge-patch+json"
-
 KINDS = {
     "nodes": "Node",
     "pods": "Pod",
