@@ -9,7 +9,7 @@
 | pods | `objects`, `gpu_pods`, `placing`, `limited_pods`, `crowd`, `load`, `attacks` |
 | requests | `api`, `kubectl`, `waiting` |
 | oracles | `card_owners`, `card_watch`, `node_remains`, `audit_log` |
-| faults | `node_faults`, `failing`, `repeated_events` |
+| faults | `node_faults`, `failing` |
 | stand-ins that record | `device_plugin`, `extender`, `admission`, `recorder`, `recordings` |
 | demo | `demo` |
 

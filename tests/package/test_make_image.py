@@ -79,13 +79,6 @@ def test_the_first_builder_that_answers_builds(programs: Path) -> None:
     assert wheel.name.startswith(f"hami_py-{TAG}-")
 
 
-def test_its_default_name_is_that_of_deploy(programs: Path) -> None:
-    put(programs, "nerdctl", ANSWERS)
-    assert make(programs).returncode == 0
-    called = (programs / "nerdctl.called").read_text().splitlines()
-    assert called[called.index("--tag") + 1] == f"docker.io/library/hami-py:{TAG}"
-
-
 def test_buildah_needs_no_runtime_and_builds_the_same_again(programs: Path) -> None:
     put(programs, "buildah", ANSWERS)
     assert make(programs, "BASE=localhost/base:1", "EPOCH=7").returncode == 0
