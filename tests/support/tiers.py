@@ -42,7 +42,6 @@ AMOUNTS = {
         5_000, 5_000, 50_000, "to the webhook, and as many to the extender"
     ),
     "certificate changes": Amount(3, 3, 30, "of the webhook under load, one each ten seconds"),
-    "renewals of a certificate": Amount(4, 4, 10, "of the webhook's, one each two seconds"),
     "seconds without an API server": Amount(3, 3, 60, "before it answers again"),
     "random memory programs": Amount(4, 30, 300, "of 150 commands each"),
     "random sharing programs": Amount(3, 12, 300, "of 80 commands each, of 2 to 6 processes"),
