@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import audit_log, failing, objects
+from cluster import audit_log, failing, objects, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane, Settings
@@ -61,6 +61,23 @@ def test_pods_are_bound_to_their_cards_in_one_write_each(
     for name in names:
         (shares,) = assignment(cluster.api, name).containers.values()
         assert [(share.memory_mib, share.cores) for share in shares] == [(3000, 0)]
+
+
+def test_no_card_is_overcommitted(both: tuple[ControlPlane, Scheduler]) -> None:
+    """Twelve pods of 4000 MiB on two nodes of two cards of 10,000: eight fit."""
+    cluster, _ = both
+    for name in ("a", "b"):
+        cluster.api.create(NODES, node(name, [card(name, 0), card(name, 1)]))
+    for i in range(12):
+        create(cluster, f"p{i}", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000})
+    placed = failing.until_bound(cluster.api, 8)
+    assert sorted(failing.given(cluster.api).values()) == [8000] * 4
+    left = next(f"p{i}" for i in range(12) if f"p{i}" not in placed)
+    waiting.unschedulable(cluster.api, left, "too little memory")
+    # Room that is freed is used.
+    cluster.api.delete(f"{PODS}/{next(iter(placed))}", grace_seconds=0)
+    waiting.gone(cluster.api, f"{PODS}/{next(iter(placed))}")
+    failing.until_bound(cluster.api, 8)
 
 
 def test_a_pod_without_our_resources_is_bound_to_a_node_without_cards(
