@@ -132,7 +132,8 @@ class History:
             while self.start_all():
                 pass
             if not (self.end_one() or self._end_forgotten()):
-                raise Broken(f"all of these wait forever: {[pod.uid for pod in self.node.pods.values()]}")
+                waiting = [pod.uid for pod in self.node.pods.values()]
+                raise Broken(f"all of these wait forever: {waiting}")
 
     def _end_forgotten(self) -> bool:
         forgotten = [pod for pod in self.node.pods.values() if not pod.is_known]
