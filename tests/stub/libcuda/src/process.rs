@@ -17,11 +17,9 @@ use crate::memory::external::ExternalTable;
 use crate::memory::graph_pool::GraphMemory;
 use crate::memory::host::HostTable;
 use crate::memory::ipc::IpcTable;
-use crate::memory::managed::ManagedTable;
 use crate::memory::mapped::Mappings;
 use crate::memory::pool::Pools;
 use crate::memory::shared_runs::SharedRuns;
-use crate::memory::surface::Surface;
 use crate::memory::texture::Texture;
 use crate::memory::vmm::Vmm;
 use crate::module::Module;
@@ -61,7 +59,6 @@ pub struct Driver {
     /// By address space.
     pub arenas: Vec<Mutex<Arena>>,
     pub host: Mutex<HostTable>,
-    pub managed: Mutex<ManagedTable>,
     pub mapped: Mappings,
     pub vmm: Mutex<Vmm>,
     pub shared_runs: SharedRuns,
@@ -88,7 +85,6 @@ pub struct Driver {
     pub functions: Slab<Function>,
     pub links: Slab<Link>,
     pub textures: Slab<Texture>,
-    pub surfaces: Slab<Surface>,
     pub arrays: Slab<Array>,
     pub mipmaps: Slab<Mipmap>,
     /// The kernel durations that were last read, and their version.
@@ -251,7 +247,6 @@ impl Driver {
             backing,
             arenas,
             host: Mutex::default(),
-            managed: Mutex::default(),
             mapped: Mappings::default(),
             vmm: Mutex::default(),
             shared_runs: SharedRuns::default(),
@@ -278,7 +273,6 @@ impl Driver {
             functions: Slab::new(),
             links: Slab::new(),
             textures: Slab::new(),
-            surfaces: Slab::new(),
             arrays: Slab::new(),
             mipmaps: Slab::new(),
             durations: Mutex::default(),

@@ -9,8 +9,7 @@ use crate::launch::{self, old as old_launch};
 use crate::memory::array::{self, lines, mipmap};
 use crate::memory::vmm::{addresses, bound, physical, share};
 use crate::memory::{
-    self, copy, external, fill, graph_pool, host, ipc, managed, pointer, pool, surface, texture,
-    volume,
+    self, copy, external, fill, graph_pool, host, ipc, managed, pointer, pool, texture, volume,
 };
 use crate::module::{self, function, link, occupancy};
 use crate::stream::{self, event};
@@ -41,13 +40,9 @@ table! {
     cuDeviceGetUuid | cuDeviceGetUuid_v2 => device::uuid;
     cuDeviceTotalMem | cuDeviceTotalMem_v2 => device::total_memory;
     cuDeviceGetAttribute => device::attribute;
-    cuDeviceGetProperties => device::properties;
     cuDeviceComputeCapability => device::compute_capability;
     cuDeviceGetPCIBusId => device::pci_bus_id;
-    cuDeviceGetByPCIBusId => device::by_pci_bus_id;
     cuDeviceCanAccessPeer => device::can_access_peer;
-    cuDeviceGetP2PAttribute => device::peer_attribute;
-    cuDeviceGetExecAffinitySupport => device::exec_affinity_support;
 
     // Primary contexts
     cuDevicePrimaryCtxRetain => primary::retain;
@@ -88,17 +83,13 @@ table! {
 
     // Green contexts
     cuDeviceGetDevResource => resources::of_device;
-    cuCtxGetDevResource => resources::of_context;
     cuDevSmResourceSplitByCount => resources::split_by_count;
     cuDevResourceGenerateDesc => resources::describe;
     cuGreenCtxCreate => green::create;
     cuGreenCtxDestroy => green::destroy;
     cuCtxFromGreenCtx => green::as_context;
     cuGreenCtxGetDevResource => green::get_resource;
-    cuGreenCtxGetId => green::get_id;
     cuGreenCtxStreamCreate => green::create_stream;
-    cuGreenCtxRecordEvent => green::record_event;
-    cuGreenCtxWaitEvent => green::wait_event;
 
     // Memory
     cuMemAlloc | cuMemAlloc_v2 => memory::alloc, if capture::check_safe;
@@ -111,11 +102,6 @@ table! {
     cuMemAllocManaged => managed::alloc, if capture::check_safe;
     cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz => managed::prefetch;
     cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz => managed::prefetch_to;
-    cuMemAdvise => managed::advise;
-    cuMemAdvise_v2 => managed::advise_at;
-    cuMemRangeGetAttribute => managed::range_attribute;
-    cuMemRangeGetAttributes => managed::range_attributes;
-    cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz => managed::attach;
 
     // Virtual memory
     cuMemGetAllocationGranularity => physical::granularity;
@@ -205,14 +191,9 @@ table! {
     cuArrayDestroy => array::destroy, if capture::check_safe;
     cuArrayGetDescriptor | cuArrayGetDescriptor_v2 => array::describe;
     cuArray3DGetDescriptor | cuArray3DGetDescriptor_v2 => array::describe;
-    cuArrayGetMemoryRequirements => array::requirements;
-    cuArrayGetSparseProperties => array::sparse_properties;
-    cuArrayGetPlane => array::plane;
     cuMipmappedArrayCreate => mipmap::create, if capture::check_safe;
     cuMipmappedArrayGetLevel => mipmap::level;
     cuMipmappedArrayDestroy => mipmap::destroy, if capture::check_safe;
-    cuMipmappedArrayGetMemoryRequirements => mipmap::requirements;
-    cuMipmappedArrayGetSparseProperties => mipmap::sparse_properties;
     cuMemcpyHtoA | cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds => lines::from_host;
     cuMemcpyAtoH | cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds => lines::to_host;
     cuMemcpyDtoA | cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds => lines::from_device;
@@ -246,17 +227,11 @@ table! {
     cuStreamGetFlags | cuStreamGetFlags_ptsz => stream::get_flags;
     cuStreamGetId | cuStreamGetId_ptsz => stream::get_id;
     cuStreamGetCtx | cuStreamGetCtx_ptsz => stream::get_context;
-    cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz => stream::get_contexts;
-    cuStreamGetGreenCtx => stream::get_green;
-    cuStreamGetDevResource | cuStreamGetDevResource_ptsz => stream::get_resource;
     cuStreamGetDevice | cuStreamGetDevice_ptsz => stream::get_device;
     cuStreamBeginCapture | cuStreamBeginCapture_ptsz => captures::begin;
     cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz => captures::begin_v2;
     cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz => captures::begin_to_graph;
     cuStreamEndCapture | cuStreamEndCapture_ptsz => captures::end;
-    cuStreamUpdateCaptureDependencies | cuStreamUpdateCaptureDependencies_ptsz => captures::update;
-    cuStreamUpdateCaptureDependencies_v2 | cuStreamUpdateCaptureDependencies_v2_ptsz
-        => captures::update_v2;
     cuStreamIsCapturing | cuStreamIsCapturing_ptsz => captures::is_capturing;
     cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz => captures::info;
     cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz => captures::info_v2;
@@ -281,22 +256,15 @@ table! {
     cuModuleLoadDataEx => module::load_data_ex;
     cuModuleLoadFatBinary => module::load_data;
     cuModuleUnload => module::unload;
-    cuModuleGetLoadingMode => module::loading_mode;
     cuModuleGetFunction => module::get_function;
-    cuModuleGetFunctionCount => module::count;
     cuModuleEnumerateFunctions => module::enumerate;
     cuModuleGetGlobal | cuModuleGetGlobal_v2 => module::get_global;
-    cuModuleGetTexRef | cuModuleGetSurfRef => module::get_reference;
     cuLibraryLoadData => module::load_library;
-    cuLibraryLoadFromFile => module::load_library_file;
     cuLibraryUnload => module::unload_library;
     cuLibraryGetModule => module::library_module;
     cuLibraryGetKernel => module::get_kernel;
-    cuLibraryGetKernelCount => module::count;
     cuLibraryEnumerateKernels => module::enumerate;
     cuLibraryGetGlobal => module::library_global;
-    cuLibraryGetManaged => module::library_managed;
-    cuLibraryGetUnifiedFunction => module::unified_function;
     cuLinkCreate | cuLinkCreate_v2 => link::create;
     cuLinkAddData | cuLinkAddData_v2 => link::add_data;
     cuLinkAddFile | cuLinkAddFile_v2 => link::add_file;
@@ -322,11 +290,6 @@ table! {
     cuLaunchCooperativeKernel | cuLaunchCooperativeKernel_ptsz => launch::cooperative;
     cuLaunchCooperativeKernelMultiDevice => old_launch::cooperative_on_devices;
     cuFuncSetBlockShape => old_launch::set_block;
-    cuFuncSetSharedSize => old_launch::set_shared;
-    cuParamSetSize => old_launch::set_size;
-    cuParamSeti => old_launch::set_integer;
-    cuParamSetf => old_launch::set_float;
-    cuParamSetv => old_launch::set_bytes;
     cuLaunch => old_launch::one;
     cuLaunchGrid => old_launch::grid;
     cuLaunchGridAsync => old_launch::grid_async;
@@ -334,38 +297,12 @@ table! {
     // Graphs
     cuGraphCreate => graph::create;
     cuGraphDestroy => graph::destroy;
-    cuGraphClone => graph::duplicate;
-    cuGraphNodeFindInClone => graph::find_in_clone;
-    cuGraphGetId => graph::get_id;
-    cuGraphNodeGetContainingGraph => graph::containing;
-    cuGraphNodeGetLocalId => graph::local_id;
-    cuGraphNodeGetToolsId => graph::tools_id;
     cuGraphNodeGetType => graph::node_type;
-    cuGraphDestroyNode => graph::destroy_node;
     cuGraphAddKernelNode => graph::nodes::add_kernel;
     cuGraphAddKernelNode_v2 => graph::nodes::add_kernel_v2;
-    cuGraphKernelNodeGetParams => graph::nodes::get_kernel;
-    cuGraphKernelNodeGetParams_v2 => graph::nodes::get_kernel_v2;
-    cuGraphKernelNodeSetParams => graph::nodes::set_kernel;
-    cuGraphKernelNodeSetParams_v2 => graph::nodes::set_kernel_v2;
     cuGraphAddMemcpyNode => graph::nodes::add_copy;
-    cuGraphMemcpyNodeGetParams => graph::nodes::get_copy;
-    cuGraphMemcpyNodeSetParams => graph::nodes::set_copy;
-    cuGraphAddMemsetNode => graph::nodes::add_fill;
-    cuGraphMemsetNodeGetParams => graph::nodes::get_fill;
-    cuGraphMemsetNodeSetParams => graph::nodes::set_fill;
-    cuGraphAddHostNode => graph::nodes::add_host;
-    cuGraphHostNodeGetParams => graph::nodes::get_host;
-    cuGraphHostNodeSetParams => graph::nodes::set_host;
-    cuGraphAddChildGraphNode => graph::nodes::add_child;
     cuGraphChildGraphNodeGetGraph => graph::nodes::get_child;
     cuGraphAddEmptyNode => graph::nodes::add_empty;
-    cuGraphAddEventRecordNode => graph::nodes::add_record;
-    cuGraphEventRecordNodeGetEvent => graph::nodes::get_record;
-    cuGraphEventRecordNodeSetEvent => graph::nodes::set_record;
-    cuGraphAddEventWaitNode => graph::nodes::add_wait;
-    cuGraphEventWaitNodeGetEvent => graph::nodes::get_wait;
-    cuGraphEventWaitNodeSetEvent => graph::nodes::set_wait;
     cuGraphAddMemAllocNode => graph::memory::add_allocation;
     cuGraphMemAllocNodeGetParams => graph::memory::get_allocation;
     cuGraphAddMemFreeNode => graph::memory::add_free;
@@ -373,68 +310,26 @@ table! {
     cuDeviceGraphMemTrim => graph_pool::trim;
     cuDeviceGetGraphMemAttribute => graph_pool::get_attribute;
     cuDeviceSetGraphMemAttribute => graph_pool::set_attribute;
-    cuGraphAddNode => graph::nodes::add_any;
-    cuGraphAddNode_v2 | cuGraphAddNode_v3 => graph::nodes::add_any_v2;
-    cuGraphNodeGetParams => graph::nodes::get_any;
-    cuGraphNodeSetParams | cuGraphNodeSetParams_v2 => graph::nodes::set_any;
-    cuGraphKernelNodeGetAttribute => graph::nodes::get_attribute;
-    cuGraphKernelNodeSetAttribute => graph::nodes::set_attribute;
-    cuGraphKernelNodeCopyAttributes => graph::nodes::copy_attributes;
     cuGraphGetNodes => graph::edges::nodes;
-    cuGraphGetRootNodes => graph::edges::roots;
     cuGraphGetEdges => graph::edges::edges;
-    cuGraphGetEdges_v2 => graph::edges::edges_v2;
-    cuGraphNodeGetDependencies => graph::edges::dependencies;
-    cuGraphNodeGetDependencies_v2 => graph::edges::dependencies_v2;
-    cuGraphNodeGetDependentNodes => graph::edges::dependents;
-    cuGraphNodeGetDependentNodes_v2 => graph::edges::dependents_v2;
-    cuGraphAddDependencies => graph::edges::add;
-    cuGraphAddDependencies_v2 => graph::edges::add_v2;
-    cuGraphRemoveDependencies => graph::edges::remove;
-    cuGraphRemoveDependencies_v2 => graph::edges::remove_v2;
     cuGraphInstantiate | cuGraphInstantiate_v2 => graph::exec::instantiate;
     cuGraphInstantiateWithFlags => graph::exec::instantiate_with_flags;
     cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz
         => graph::exec::instantiate_with_params;
     cuGraphExecDestroy => graph::exec::destroy;
-    cuGraphExecGetFlags => graph::exec::get_flags;
-    cuGraphExecGetId => graph::exec::get_id;
-    cuGraphDebugDotPrint => graph::exec::print;
     cuGraphExecKernelNodeSetParams => graph::change::set_kernel;
     cuGraphExecKernelNodeSetParams_v2 => graph::change::set_kernel_v2;
     cuGraphExecMemcpyNodeSetParams => graph::change::set_copy;
-    cuGraphExecMemsetNodeSetParams => graph::change::set_fill;
-    cuGraphExecHostNodeSetParams => graph::change::set_host;
-    cuGraphExecEventRecordNodeSetEvent => graph::change::set_record;
-    cuGraphExecEventWaitNodeSetEvent => graph::change::set_wait;
-    cuGraphExecNodeSetParams => graph::change::set_any;
-    cuGraphNodeSetEnabled => graph::change::set_enabled;
-    cuGraphNodeGetEnabled => graph::change::get_enabled;
-    cuGraphExecUpdate => graph::update::update;
-    cuGraphExecUpdate_v2 => graph::update::update_v2;
-    cuGraphExecChildGraphNodeSetParams => graph::update::set_child;
     cuGraphLaunch | cuGraphLaunch_ptsz => graph::run::launch;
     cuGraphUpload | cuGraphUpload_ptsz => graph::run::upload;
-    cuUserObjectCreate => graph::objects::create;
-    cuUserObjectRetain => graph::objects::retain;
-    cuUserObjectRelease => graph::objects::release;
-    cuGraphRetainUserObject => graph::objects::retain_for_graph;
-    cuGraphReleaseUserObject => graph::objects::release_from_graph;
 
-    // Texture and surface objects
+    // Texture objects
     cuTexObjectCreate => texture::create;
     cuTexObjectDestroy => texture::destroy;
-    cuTexObjectGetResourceDesc => texture::get_resource;
-    cuTexObjectGetTextureDesc => texture::get_texture;
-    cuTexObjectGetResourceViewDesc => texture::get_view;
-    cuSurfObjectCreate => surface::create;
-    cuSurfObjectDestroy => surface::destroy;
-    cuSurfObjectGetResourceDesc => surface::get_resource;
 
     // Pointers and occupancy
     cuPointerGetAttribute => pointer::get_attribute;
     cuPointerGetAttributes => pointer::get_attributes;
-    cuPointerSetAttribute => pointer::set_attribute;
     cuOccupancyMaxActiveBlocksPerMultiprocessor => occupancy::active_blocks;
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => occupancy::active_blocks_with_flags;
     cuOccupancyMaxPotentialBlockSize => occupancy::potential_block_size;

@@ -1,11 +1,9 @@
 //! The driver functions that begin, end and inspect captures.
 
-use super::{MODE, Member, Registry, Sequence, join, lock_registry, take_apart};
+use super::{MODE, Member, Registry, Sequence, lock_registry, take_apart};
 use crate::Answer;
 use crate::boundary::{In, Out};
-use crate::graph::model::Behind;
-use crate::graph::nodes::behind;
-use crate::graph::objects::Destructors;
+use crate::graph::nodes::handles;
 use crate::process::{driver, handle, lock};
 use crate::stream::{Queue, resolve};
 use driver_sys::cuda::*;
@@ -19,7 +17,7 @@ fn check_mode(mode: CUstreamCaptureMode) -> Answer {
 fn begin_into(
     on: CUstream,
     mode: CUstreamCaptureMode,
-    target: Option<(CUgraph, Vec<Behind>)>,
+    target: Option<(CUgraph, Vec<usize>)>,
 ) -> Answer {
     let (driver, queue) = resolve(on)?;
     check_mode(mode)?;
@@ -34,7 +32,7 @@ fn begin_into(
     let has_target = target.is_some();
     let (graph, after) = match target {
         Some((graph, after)) => {
-            for (node, _) in &after {
+            for node in &after {
                 if graphs.locate(*node)?.0 != graph as usize {
                     return Err(CUDA_ERROR_INVALID_VALUE);
                 }
@@ -81,13 +79,15 @@ pub fn begin_to_graph(
     mode: CUstreamCaptureMode,
 ) -> Answer {
     driver()?;
-    begin_into(on, mode, Some((graph, behind(after, edges, count)?)))
+    if edges.get().is_ok() {
+        return Err(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    begin_into(on, mode, Some((graph, handles(after, count)?)))
 }
 
 /// `cuStreamEndCapture`
 pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
     let (driver, queue) = resolve(on)?;
-    let mut due = Destructors::default();
     let answer = (|| {
         let registry = &mut lock_registry(driver).registry;
         let graphs = &mut lock(&driver.graphs);
@@ -110,8 +110,7 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
         } else {
             Ok(())
         };
-        let captured;
-        (captured, due) = take_apart(registry, graphs, number, answer.is_ok());
+        let captured = take_apart(registry, graphs, number, answer.is_ok());
         if answer.is_ok() {
             graph.put_optional(handle(captured));
         }
@@ -120,7 +119,6 @@ pub fn end(on: CUstream, graph: Out<CUgraph>) -> Answer {
     if answer.is_err() {
         graph.put_optional(handle(0));
     }
-    due.run();
     answer
 }
 
@@ -190,54 +188,13 @@ pub fn info_v3(
     }
     let captured = registry.sequences.get(&sequence).map_or(0, |sequence| sequence.graph);
     let Some(member) = registry.members.get_mut(&queue.id()) else { return Ok(()) };
-    if !nodes.is_null() && edges.is_null() && member.after.iter().any(|(_, edge)| !edge.is_plain())
-    {
-        return Err(CUDA_ERROR_LOSSY_QUERY);
-    }
-    member.shown = member.after.iter().map(|(node, edge)| (*node, edge.to_c())).unzip();
+    member.shown.clone_from(&member.after);
     id.put_optional(sequence);
     graph.put_optional(handle(captured));
-    nodes.put_optional(member.shown.0.as_ptr().cast());
-    edges.put_optional(member.shown.1.as_ptr());
+    nodes.put_optional(member.shown.as_ptr().cast());
+    // All edges are plain.
+    edges.put_optional(core::ptr::null());
     count.put_optional(member.after.len());
-    Ok(())
-}
-
-/// `cuStreamUpdateCaptureDependencies`
-pub fn update(on: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32) -> Answer {
-    update_v2(on, nodes, In::of(core::ptr::null()), count, flags)
-}
-
-/// `cuStreamUpdateCaptureDependencies_v2`
-pub fn update_v2(
-    on: CUstream,
-    nodes: In<CUgraphNode>,
-    edges: In<CUgraphEdgeData>,
-    count: usize,
-    flags: u32,
-) -> Answer {
-    let (driver, queue) = resolve(on)?;
-    let after = behind(nodes, edges, count)?;
-    if flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let registry = &mut lock_registry(driver).registry;
-    let member = registry.usable(queue.id())?.ok_or(CUDA_ERROR_ILLEGAL_STATE)?.sequence;
-    let graph = registry.sequences.get(&member).map_or(0, |sequence| sequence.graph);
-    {
-        let graphs = lock(&driver.graphs);
-        for (node, _) in &after {
-            if graphs.locate(*node)?.0 != graph {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-        }
-    }
-    if let Some(member) = registry.members.get_mut(&queue.id()) {
-        if flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES {
-            member.after.clear();
-        }
-        join(&mut member.after, &after);
-    }
     Ok(())
 }
 

@@ -1,9 +1,7 @@
 //! The checks that the rest of the driver calls before it does something that captures affect.
 
-use super::{Behind, Member, Recorded, Registry, join, lock_registry, take_apart};
+use super::{Member, Recorded, Registry, join, lock_registry, take_apart};
 use crate::Answer;
-use crate::graph::objects::Destructors;
-use crate::graph::task::Task;
 use crate::process::{Driver, driver, lock};
 use crate::stream::Queue;
 use crate::stream::event;
@@ -71,18 +69,6 @@ pub fn before_look_at(driver: &Driver, event: CUevent) -> Answer {
     }
 }
 
-/// Refuses an event that was captured, where it must not be part of a capture.
-pub fn refuse_event(driver: &Driver, event: CUevent) -> Answer {
-    if driver.captures.is_quiet() {
-        return Ok(());
-    }
-    let registry = &mut lock_registry(driver).registry;
-    let sequence = registry.events.get(&(event as usize)).map(|recorded| recorded.sequence);
-    let Some(sequence) = sequence else { return Ok(()) };
-    registry.invalidate(sequence);
-    Err(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-}
-
 /// Refuses the time of an event that was captured and so has none.
 pub fn check_event(driver: &Driver, event: CUevent) -> Answer {
     let is_captured = !driver.captures.is_quiet()
@@ -90,51 +76,33 @@ pub fn check_event(driver: &Driver, event: CUevent) -> Answer {
     if is_captured { Err(CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
 }
 
-/// Records an event in a capturing stream. `is_external`: as a node that records it at each launch.
-pub fn record(driver: &Driver, queue: Queue, event: CUevent, is_external: bool) -> Answer<bool> {
+/// Records an event in a capturing stream. `false`: the stream does not capture.
+pub fn record(driver: &Driver, queue: Queue, event: CUevent) -> Answer<bool> {
     if driver.captures.is_quiet() {
-        return if is_external { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(false) };
+        return Ok(false);
     }
     let registry = &mut lock_registry(driver).registry;
     registry.check_legacy(queue)?;
     let member = registry.usable(queue.id())?.map(|member| (member.sequence, member.after.clone()));
-    match member {
-        None if is_external => Err(CUDA_ERROR_INVALID_VALUE),
-        None => {
-            registry.events.remove(&(event as usize));
-            Ok(false)
-        }
-        Some(_) if is_external => {
-            registry.events.remove(&(event as usize));
-            registry.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Record(event)))
-        }
-        Some((sequence, after)) => {
-            registry.events.insert(event as usize, Recorded { sequence, after });
-            Ok(true)
-        }
-    }
+    let Some((sequence, after)) = member else {
+        registry.events.remove(&(event as usize));
+        return Ok(false);
+    };
+    registry.events.insert(event as usize, Recorded { sequence, after });
+    Ok(true)
 }
 
 /// Makes a stream wait for an event where either is captured. `false`: neither is.
-pub fn wait_event(
-    driver: &'static Driver,
-    queue: Queue,
-    event: CUevent,
-    is_external: bool,
-) -> Answer<bool> {
+pub fn wait_event(driver: &'static Driver, queue: Queue, event: CUevent) -> Answer<bool> {
     let was_recorded = event::was_recorded(driver, event)?;
     if driver.captures.is_quiet() {
-        return if is_external { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(false) };
+        return Ok(false);
     }
     let registry = &mut lock_registry(driver).registry;
     registry.check_legacy(queue)?;
     let member = registry.usable(queue.id())?.map(|member| member.sequence);
     let recorded = registry.events.get(&(event as usize)).cloned();
     match (member, recorded) {
-        (Some(_), _) if is_external => {
-            registry.take(&mut lock(&driver.graphs), queue, |_| Ok(Task::Wait(event)))
-        }
-        (None, _) if is_external => Err(CUDA_ERROR_INVALID_VALUE),
         (None, None) => Ok(false),
         (None, Some(recorded)) => registry.enter(queue, recorded),
         // Nothing to wait for.
@@ -182,13 +150,13 @@ impl Registry {
 }
 
 impl Member {
-    pub fn new(queue: Queue, sequence: u64, after: Vec<Behind>) -> Self {
+    pub fn new(queue: Queue, sequence: u64, after: Vec<usize>) -> Self {
         Self {
             sequence,
             context: queue.context().1,
             is_blocking: queue.is_blocking(),
             after,
-            shown: (Vec::new(), Vec::new()),
+            shown: Vec::new(),
         }
     }
 }
@@ -205,18 +173,14 @@ pub fn forget_stream(driver: &Driver, queue: u64) {
     if driver.captures.is_idle() {
         return;
     }
-    let mut due = Destructors::default();
-    {
-        let registry = &mut lock_registry(driver).registry;
-        let Some(member) = registry.members.remove(&queue) else { return };
-        let Some(sequence) = registry.sequences.get_mut(&member.sequence) else { return };
-        if sequence.origin == queue {
-            due = take_apart(registry, &mut lock(&driver.graphs), member.sequence, false).1;
-        } else {
-            sequence.left.extend(member.after);
-        }
+    let registry = &mut lock_registry(driver).registry;
+    let Some(member) = registry.members.remove(&queue) else { return };
+    let Some(sequence) = registry.sequences.get_mut(&member.sequence) else { return };
+    if sequence.origin == queue {
+        take_apart(registry, &mut lock(&driver.graphs), member.sequence, false);
+    } else {
+        sequence.left.extend(member.after);
     }
-    due.run();
 }
 
 /// Removes a destroyed context with its default streams.

@@ -14,8 +14,7 @@ pub mod hooks;
 pub mod take;
 
 use crate::Answer;
-use crate::graph::model::{Behind, Edge, Graphs};
-use crate::graph::objects::Destructors;
+use crate::graph::model::Graphs;
 use crate::graph::task::Task;
 use crate::process::{Driver, lock};
 use crate::stream::Queue;
@@ -42,7 +41,7 @@ struct Sequence {
     thread: ThreadId,
     is_valid: bool,
     /// The last nodes of streams that were destroyed during the capture.
-    left: Vec<Behind>,
+    left: Vec<usize>,
 }
 
 /// A capturing stream.
@@ -52,16 +51,16 @@ struct Member {
     context: usize,
     is_blocking: bool,
     /// The nodes that its next node depends on.
-    after: Vec<Behind>,
-    /// The dependencies that the program has read last, at stable addresses.
-    shown: (Vec<usize>, Vec<CUgraphEdgeData>),
+    after: Vec<usize>,
+    /// The dependencies that the program has read last, at a stable address.
+    shown: Vec<usize>,
 }
 
 /// An event that was last recorded in a sequence, which may have ended.
 #[derive(Clone)]
 struct Recorded {
     sequence: u64,
-    after: Vec<Behind>,
+    after: Vec<usize>,
 }
 
 /// All captures, and the streams and events in them.
@@ -115,9 +114,9 @@ fn lock_registry(driver: &Driver) -> LockedRegistry<'_> {
 }
 
 /// Adds the nodes that are missing.
-fn join(after: &mut Vec<Behind>, more: &[Behind]) {
+fn join(after: &mut Vec<usize>, more: &[usize]) {
     for new in more {
-        if !after.iter().any(|known| known.0 == new.0) {
+        if !after.contains(new) {
             after.push(*new);
         }
     }
@@ -205,7 +204,7 @@ impl Registry {
         match task(graphs).and_then(|task| graphs.add(graph, task, &after)) {
             Ok(node) => {
                 if let Some(member) = self.members.get_mut(&queue.id()) {
-                    member.after = vec![(node, Edge::default())];
+                    member.after = vec![node];
                 }
                 Ok(true)
             }
@@ -233,21 +232,20 @@ impl Registry {
     fn is_unjoined(&self, graphs: &Graphs, sequence: u64, origin: &Member) -> bool {
         let Some(found) = self.sequences.get(&sequence) else { return false };
         let mut reached = std::collections::BTreeSet::new();
-        let mut lock_registry: Vec<usize> = origin.after.iter().map(|(node, _)| *node).collect();
-        while let Some(node) = lock_registry.pop() {
+        let mut to_visit = origin.after.clone();
+        while let Some(node) = to_visit.pop() {
             if reached.insert(node)
                 && let (Ok((graph, _)), Ok(found)) = (graphs.locate(node), graphs.node(node))
                 && let Ok(graph) = graphs.graph(graph)
             {
-                let before = found.after.iter().filter_map(|link| graph.node(link.node).ok());
-                lock_registry.extend(before.map(|node| node.handle));
+                to_visit.extend(found.after.iter().map(|before| graph.nodes[before].handle));
             }
         }
         let others = self.members.values().filter(|member| member.sequence == sequence);
         others
             .flat_map(|member| &member.after)
             .chain(&found.left)
-            .any(|(node, _)| graphs.locate(*node).is_ok() && !reached.contains(node))
+            .any(|node| !reached.contains(node))
     }
 }
 
@@ -257,15 +255,14 @@ fn take_apart(
     graphs: &mut Graphs,
     sequence: u64,
     is_wanted: bool,
-) -> (usize, Destructors) {
+) -> usize {
     registry.members.retain(|_, member| member.sequence != sequence);
-    let Some(ended) = registry.sequences.remove(&sequence) else {
-        return (0, Destructors::default());
-    };
+    let Some(ended) = registry.sequences.remove(&sequence) else { return 0 };
     if let Ok(graph) = graphs.graph_mut(ended.graph) {
         graph.captures -= 1;
     }
-    let is_kept = is_wanted || ended.has_target;
-    let due = if is_kept { Destructors::default() } else { graphs.discard(ended.graph) };
-    (ended.graph, due)
+    if !is_wanted && !ended.has_target {
+        graphs.discard(ended.graph);
+    }
+    ended.graph
 }

@@ -5,17 +5,14 @@
 
 use super::lock_registry;
 use crate::Answer;
-use crate::boundary::{Host, In};
 use crate::graph::exec::{Exec, Step};
-use crate::graph::model::{Edge, Graphs};
-use crate::graph::task::{self, Kernel, Task};
+use crate::graph::model::Graphs;
+use crate::graph::task::{self, Task};
 use crate::launch::Shape;
 use crate::memory::graph_pool::Allocation;
 use crate::process::{Driver, handle, lock};
 use crate::stream::{self, Queue};
-use core::ffi::c_void;
 use driver_sys::cuda::*;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Takes any work.
@@ -27,51 +24,10 @@ pub fn work(driver: &Driver, queue: Queue, task: impl FnOnce() -> Answer<Task>) 
     lock_registry(driver).registry.take(&mut lock(&driver.graphs), queue, |_| task())
 }
 
-/// The options of a launch beside its extent. Only nodes keep them.
-#[derive(Clone, Copy)]
-pub struct LaunchOptions {
-    pub parameters: Host,
-    pub extra: Host,
-    pub is_cooperative: bool,
-    pub attributes: In<CUlaunchAttribute>,
-    pub attribute_count: u32,
-}
-
-impl LaunchOptions {
-    /// The options of the simplest launch.
-    pub fn nothing() -> Self {
-        Self {
-            parameters: Host(0),
-            extra: Host(0),
-            is_cooperative: false,
-            attributes: In::of(core::ptr::null()),
-            attribute_count: 0,
-        }
-    }
-
-    fn attributes(&self) -> Answer<BTreeMap<CUlaunchAttributeID, CUlaunchAttributeValue>> {
-        let mut found = BTreeMap::new();
-        for index in 0..self.attribute_count as usize {
-            let attribute = self.attributes.get_at(index)?;
-            found.insert(attribute.id, attribute.value);
-        }
-        if self.is_cooperative {
-            let value = CUlaunchAttributeValue { cooperative: 1 };
-            found.insert(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value);
-        }
-        Ok(found)
-    }
-}
-
 /// Takes the launch of a checked kernel. It takes the stream's handle and is not inlined, so that
 /// launches keep nothing for it on their stack.
 #[cold]
-pub fn kernel(
-    on: CUstream,
-    function: CUfunction,
-    shape: &Shape,
-    options: &LaunchOptions,
-) -> Answer<bool> {
+pub fn kernel(on: CUstream, function: CUfunction, shape: &Shape) -> Answer<bool> {
     let (driver, queue) = stream::resolve(on)?;
     work(driver, queue, || {
         let call = CUDA_KERNEL_NODE_PARAMS {
@@ -83,12 +39,12 @@ pub fn kernel(
             blockDimY: shape.block[1],
             blockDimZ: shape.block[2],
             sharedMemBytes: shape.shared,
-            kernelParams: options.parameters.0 as *mut *mut c_void,
-            extra: options.extra.0 as *mut *mut c_void,
+            kernelParams: core::ptr::null_mut(),
+            extra: core::ptr::null_mut(),
             kern: core::ptr::null_mut(),
             ctx: handle(queue.context().1),
         };
-        Ok(Task::Kernel(Kernel { call, attributes: options.attributes()? }))
+        Ok(Task::Kernel(call))
     })
 }
 
@@ -131,12 +87,10 @@ fn copied(graphs: &mut Graphs, steps: &[Step]) -> Answer<Task> {
     let child = graphs.create();
     let mut made: Vec<usize> = Vec::with_capacity(steps.len());
     for step in steps {
-        let after: Vec<_> =
-            step.after.iter().map(|before| (made[*before], Edge::default())).collect();
+        let after: Vec<_> = step.after.iter().map(|before| made[*before]).collect();
         let task = match &step.task {
             // The steps of a child graph come before the step of its node.
             Task::Child(_) => Task::Empty,
-            _ if !step.is_enabled => Task::Empty,
             task => task.clone(),
         };
         made.push(graphs.add(child, task, &after)?);

@@ -9,10 +9,7 @@ use super::resources::{self, Sms};
 use super::{CURRENT, Context, primary};
 use crate::Answer;
 use crate::boundary::Out;
-use crate::capture::hooks;
 use crate::process::{Driver, driver, handle, lock};
-use crate::stream::event;
-use crate::stream::work::Work;
 use crate::stream::{self, Queue};
 use driver_sys::cuda::*;
 use std::sync::Mutex;
@@ -25,17 +22,12 @@ pub struct Green(Mutex<State>);
 #[derive(Clone, Copy, Default)]
 pub struct State {
     pub sms: Sms,
-    id: u64,
     /// The handle of the device's primary context.
     primary: usize,
     /// The handle that stands for the primary context.
     pub context: usize,
     /// The default stream.
     default: usize,
-    /// A stream that waits for the work that an event captures.
-    ends: usize,
-    /// A stream that waits for what future streams must wait for.
-    starts: usize,
 }
 
 fn find(driver: &Driver, green: CUgreenCtx) -> Answer<State> {
@@ -106,7 +98,7 @@ pub fn create(
     green.put(handle(created))
 }
 
-/// A new green context with its handle for a context and its streams.
+/// A new green context with its handle for a context and its default stream.
 fn insert(driver: &Driver, primary: usize, sms: Sms) -> Option<usize> {
     let green = driver.greens.insert(|_, _| {})?;
     let state = parts(driver, green, primary, sms);
@@ -123,11 +115,11 @@ fn insert(driver: &Driver, primary: usize, sms: Sms) -> Option<usize> {
 
 /// The parts of a green context.
 fn parts(driver: &Driver, green: usize, primary: usize, sms: Sms) -> Option<State> {
-    let stream = || stream::insert(driver, primary, (green, sms.count), CU_STREAM_NON_BLOCKING, 0);
-    let [default, ends, starts] = [stream()?, stream()?, stream()?];
+    let owner = (green, sms.count);
+    let default = stream::insert(driver, primary, owner, CU_STREAM_NON_BLOCKING, 0)?;
     let context = super::insert(driver, sms.device, 0, false).ok()?;
     driver.contexts.get(context)?.green.store(green, Ordering::Relaxed);
-    Some(State { sms, id: driver.new_id(), primary, context, default, ends, starts })
+    Some(State { sms, primary, context, default })
 }
 
 /// `cuGreenCtxDestroy`: the program's streams stay, but are of no use any more.
@@ -138,7 +130,7 @@ pub fn destroy(green: CUgreenCtx) -> Answer {
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
     for (own_handle, _) in stream::of_green(driver, green as usize) {
-        if [state.default, state.ends, state.starts].contains(&own_handle) {
+        if own_handle == state.default {
             stream::destroy(handle(own_handle))?;
         } else {
             stream::detach(driver, own_handle);
@@ -166,13 +158,6 @@ pub fn get_resource(
     resources::put(driver, resource, kind, find(driver, green)?.sms)
 }
 
-/// `cuGreenCtxGetId`: NULL is the current green context.
-pub fn get_id(green: CUgreenCtx, id: Out<u64>) -> Answer {
-    let driver = driver()?;
-    let green = if green.is_null() { handle(current_handle(driver)) } else { green };
-    id.put(find(driver, green)?.id)
-}
-
 /// `cuGreenCtxStreamCreate`
 pub fn create_stream(
     created: Out<CUstream>,
@@ -188,57 +173,5 @@ pub fn create_stream(
     let owner = (green as usize, state.sms.count);
     let made = stream::insert(driver, state.primary, owner, flags, priority);
     let made = made.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    start(driver, &state, made)?;
     created.put(handle(made))
-}
-
-/// Makes a new stream wait for what the green context waits for.
-pub fn start(driver: &Driver, green: &State, made: usize) -> Answer {
-    let before = stream::resolve(handle(green.starts))?.1.tail(driver);
-    if !before.is_none() {
-        stream::resolve(handle(made))?.1.submit(driver, Work::Wait(before));
-    }
-    Ok(())
-}
-
-/// The queues of a green context's streams; an error, and no capture is valid, if any captures.
-fn queues(driver: &'static Driver, green: CUgreenCtx) -> Answer<Vec<(usize, Queue)>> {
-    let mut queues = Vec::new();
-    let mut answer = Ok(());
-    for (own_handle, _) in stream::of_green(driver, green as usize) {
-        let queue = stream::resolve(handle(own_handle))?.1;
-        answer = answer.and(hooks::refuse(driver, queue));
-        queues.push((own_handle, queue));
-    }
-    answer.map(|()| queues).map_err(|_| CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-}
-
-/// `cuGreenCtxRecordEvent`: the event captures the work of all its streams.
-pub fn record_event(green: CUgreenCtx, event: CUevent) -> Answer {
-    let driver = driver()?;
-    let state = find(driver, green)?;
-    event::was_recorded(driver, event)?;
-    let queues = queues(driver, green)?;
-    let ends = stream::resolve(handle(state.ends))?.1;
-    for (own_handle, queue) in queues {
-        let tail = queue.tail(driver);
-        if own_handle != state.ends && own_handle != state.starts && !tail.is_none() {
-            ends.submit(driver, Work::Wait(tail));
-        }
-    }
-    event::record(event, handle(state.ends))
-}
-
-/// `cuGreenCtxWaitEvent`: also for streams that it gets later.
-pub fn wait_event(green: CUgreenCtx, event: CUevent) -> Answer {
-    let driver = driver()?;
-    let state = find(driver, green)?;
-    let recorded = event::mark(driver, event)?;
-    hooks::refuse_event(driver, event)?;
-    for (own_handle, queue) in queues(driver, green)? {
-        if own_handle != state.ends && !recorded.is_none() {
-            queue.submit(driver, Work::Wait(recorded));
-        }
-    }
-    Ok(())
 }

@@ -176,7 +176,6 @@ impl Context {
         crate::stream::event::destroy_all(driver, own_handle);
         crate::module::unload_all(driver, self, own_handle);
         crate::memory::texture::destroy_all(driver, own_handle);
-        crate::memory::surface::destroy_all(driver, own_handle);
         work::end_all(driver, self);
         self.limits.end(driver, self.card());
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;

@@ -3,7 +3,7 @@
 mod attributes;
 
 use crate::Answer;
-use crate::boundary::{Out, OutWide, Text};
+use crate::boundary::{Out, OutWide};
 use crate::process::driver;
 use core::ffi::c_char;
 use driver_sys::cuda::*;
@@ -73,63 +73,11 @@ pub fn attribute(value: Out<i32>, attribute: CUdevice_attribute, device: CUdevic
     value.put(attribute_of(driver()?.card(device)?, attribute)?)
 }
 
-/// `cuDeviceGetProperties`
-pub fn properties(properties: Out<CUdevprop>, device: CUdevice) -> Answer {
-    let card = driver()?.card(device)?;
-    let of = |attribute| attribute_of(card, attribute);
-    properties.put(CUdevprop {
-        maxThreadsPerBlock: of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        maxThreadsDim: [
-            of(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
-            of(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
-            of(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
-        ],
-        maxGridSize: [
-            of(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
-            of(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
-            of(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
-        ],
-        sharedMemPerBlock: of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
-        totalConstantMemory: of(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY)?,
-        SIMDWidth: of(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
-        memPitch: of(CU_DEVICE_ATTRIBUTE_MAX_PITCH)?,
-        regsPerBlock: of(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)?,
-        clockRate: of(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
-        textureAlign: of(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)?,
-    })
-}
-
 /// `cuDeviceGetPCIBusId`
 pub fn pci_bus_id(text: Out<c_char>, size: i32, device: CUdevice) -> Answer {
     let card = driver()?.card(device)?;
     let size = usize::try_from(size).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     text.put_text(&card.pci_bus_id(), size)
-}
-
-/// `cuDeviceGetByPCIBusId`: `domain:bus:device.function`, where domain and function may be left
-/// out.
-pub fn by_pci_bus_id(device: Out<CUdevice>, text: Text) -> Answer {
-    let driver = driver()?;
-    let text = text.get()?;
-    let wanted = parse_pci(&text).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let found = driver
-        .devices
-        .iter()
-        .position(|card| (0, driver.engine.cards()[*card].pci_bus(), 0) == wanted)
-        .ok_or(CUDA_ERROR_INVALID_DEVICE)?;
-    device.put(found as CUdevice)
-}
-
-/// Domain, bus and device.
-fn parse_pci(text: &str) -> Option<(u32, u32, u32)> {
-    let (address, _function) = text.split_once('.').unwrap_or((text, "0"));
-    let numbers: Option<Vec<_>> =
-        address.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect();
-    match numbers?[..] {
-        [bus, device] => Some((0, bus, device)),
-        [domain, bus, device] => Some((domain, bus, device)),
-        _ => None,
-    }
 }
 
 /// `cuDeviceCanAccessPeer`: the stub's cards are not connected.
@@ -138,32 +86,6 @@ pub fn can_access_peer(answer: Out<i32>, device: CUdevice, peer: CUdevice) -> An
     driver.card(device)?;
     driver.card(peer)?;
     answer.put(0)
-}
-
-/// `cuDeviceGetP2PAttribute`
-pub fn peer_attribute(
-    value: Out<i32>,
-    attribute: CUdevice_P2PAttribute,
-    device: CUdevice,
-    peer: CUdevice,
-) -> Answer {
-    let driver = driver()?;
-    driver.card(device)?;
-    driver.card(peer)?;
-    if device == peer || !(1..=5).contains(&attribute) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    value.put(0)
-}
-
-/// `cuDeviceGetExecAffinitySupport`: only under MPS.
-pub fn exec_affinity_support(
-    value: Out<i32>,
-    _kind: CUexecAffinityType,
-    device: CUdevice,
-) -> Answer {
-    driver()?.card(device)?;
-    value.put(0)
 }
 
 /// The engine's cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them among
@@ -224,13 +146,5 @@ mod tests {
         assert_eq!(some(Some("1,0")), [2, 1], "indices count the cards that the process has");
         assert!(some(Some("2")).is_empty());
         assert!(some(Some(&cards[0].uuid())).is_empty());
-    }
-
-    #[test]
-    fn pci_ids_are_read_in_every_documented_form() {
-        assert_eq!(parse_pci("0000:0F:00.0"), Some((0, 15, 0)));
-        assert_eq!(parse_pci("0f:00"), Some((0, 15, 0)));
-        assert_eq!(parse_pci("1:2:3"), Some((1, 2, 3)));
-        assert_eq!(parse_pci("GPU-1"), None);
     }
 }

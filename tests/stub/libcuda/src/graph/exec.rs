@@ -6,40 +6,32 @@
 
 use super::memory;
 use super::model::Graphs;
-use super::objects::Destructors;
 use super::run::{self, Running};
 use super::task::Task;
 use super::with;
 use crate::Answer;
-use crate::boundary::{Out, Text};
+use crate::boundary::Out;
 use crate::context::Context;
 use crate::memory::graph_pool::Footprint;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_char;
 use driver_sys::cuda::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// A step of an executable graph.
 pub struct Step {
-    /// The id of the graph and the local id of its node.
-    pub source: (u32, u32),
-    /// The handle of that node.
+    /// The handle of its node.
     pub node: usize,
     pub task: Task,
     /// The steps that it depends on.
     pub after: Vec<usize>,
-    /// A disabled step does nothing, but keeps its dependencies.
-    pub is_enabled: bool,
     /// The index of its branch.
     pub branch: usize,
 }
 
 /// An executable graph.
 pub struct Exec {
-    pub id: u32,
-    pub flags: u64,
-    objects: BTreeMap<usize, u32>,
     pub state: Mutex<State>,
 }
 
@@ -53,8 +45,8 @@ pub struct State {
 /// Why a graph cannot be executed: the error, its kind, and a node that causes it.
 pub type Fault = (CUresult, CUgraphInstantiateResult, usize);
 
-/// The steps of a graph; the error names a node of a circle.
-pub fn plan(graphs: &Graphs, graph: usize) -> Result<Vec<Step>, Fault> {
+/// The steps of a graph.
+fn plan(graphs: &Graphs, graph: usize) -> Answer<Vec<Step>> {
     let mut steps = Vec::new();
     lay_out(graphs, graph, &[], &mut steps)?;
     assign_branches(&mut steps);
@@ -67,21 +59,15 @@ fn lay_out(
     graph: usize,
     entry: &[usize],
     steps: &mut Vec<Step>,
-) -> Result<Vec<usize>, Fault> {
-    let found = graphs.graph(graph).map_err(|error| (error, CUDA_GRAPH_INSTANTIATE_ERROR, 0))?;
-    let mut waiting: BTreeMap<u32, usize> =
-        found.nodes.iter().map(|(id, node)| (*id, node.after.len())).collect();
-    // Take the oldest node that can come next, so that equal graphs have equal steps.
-    let mut ready: std::collections::BTreeSet<u32> =
-        waiting.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+) -> Answer<Vec<usize>> {
     let mut steps_by_node = BTreeMap::new();
-    let mut ends = Vec::new();
-    while let Some(id) = ready.pop_first() {
-        waiting.remove(&id);
-        let Some(node) = found.nodes.get(&id) else { continue };
-        let mut after: Vec<usize> =
-            node.after.iter().filter_map(|link| steps_by_node.get(&link.node).copied()).collect();
-        if node.after.is_empty() {
+    let mut ends = BTreeSet::new();
+    for (id, node) in &graphs.graph(graph)?.nodes {
+        let mut after: Vec<usize> = node.after.iter().map(|before| steps_by_node[before]).collect();
+        for before in &after {
+            ends.remove(before);
+        }
+        if after.is_empty() {
             after.extend_from_slice(entry);
         }
         if let Task::Child(child) = node.task {
@@ -90,34 +76,11 @@ fn lay_out(
                 after = child_ends;
             }
         }
-        steps_by_node.insert(id, steps.len());
-        if node.dependents.is_empty() {
-            ends.push(steps.len());
-        }
-        steps.push(Step {
-            source: (found.id, id),
-            node: node.handle,
-            task: node.task.clone(),
-            after,
-            is_enabled: true,
-            branch: 0,
-        });
-        for dependent in &node.dependents {
-            if let Some(count) = waiting.get_mut(dependent) {
-                *count -= 1;
-                if *count == 0 {
-                    ready.insert(*dependent);
-                }
-            }
-        }
+        steps_by_node.insert(*id, steps.len());
+        ends.insert(steps.len());
+        steps.push(Step { node: node.handle, task: node.task.clone(), after, branch: 0 });
     }
-    match waiting.first_key_value().and_then(|(id, _)| found.nodes.get(id)) {
-        None => Ok(ends),
-        Some(node) => {
-            let fault = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
-            Err((CUDA_ERROR_INVALID_VALUE, fault, node.handle))
-        }
-    }
+    Ok(ends.into_iter().collect())
 }
 
 /// Assigns branches: a step continues the branch of the first predecessor that has no follower yet,
@@ -176,15 +139,13 @@ fn make(graph: CUgraph, flags: u64) -> Result<usize, Fault> {
     if found.captures > 0 || is_taken {
         return Err(plainly(CUDA_ERROR_INVALID_VALUE));
     }
-    let objects = found.objects.clone();
-    let steps = plan(&graphs, graph as usize)?;
+    let steps = plan(&graphs, graph as usize).map_err(plainly)?;
     let parts = memory::parts(&steps)?;
     let frees_first = flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     let memory = Footprint::new(driver, parts, frees_first);
-    graphs.objects.retain_all(&objects);
-    let (made, id) = (graphs.new_handle(), graphs.new_id());
+    let made = graphs.new_handle();
     let state = Mutex::new(State { running: Running::new(&steps), steps, memory });
-    graphs.execs.insert(made, Arc::new(Exec { id, flags, objects, state }));
+    graphs.execs.insert(made, Arc::new(Exec { state }));
     graphs.graph_mut(graph as usize).map_err(plainly)?.executable = made;
     Ok(made)
 }
@@ -215,7 +176,14 @@ pub fn instantiate(
     let result = instantiate_into(exec, graph, 0);
     fault.put_optional(handle(result.as_ref().err().map_or(0, |(_, _, node)| *node)));
     if !log.is_null() && log_size > 0 {
-        log.put_text(if result.is_err() { "the graph has a circle" } else { "" }, log_size)?;
+        log.put_text(
+            if result.is_err() {
+                "a free node does not come after its allocation node"
+            } else {
+                ""
+            },
+            log_size,
+        )?;
     }
     result.map_err(|(error, ..)| error)
 }
@@ -257,27 +225,5 @@ pub fn instantiate_with_params(
 
 /// `cuGraphExecDestroy`: a launch that runs continues.
 pub fn destroy(exec: CUgraphExec) -> Answer {
-    let due: Destructors = with(|graphs| {
-        let removed = graphs.execs.remove(&(exec as usize)).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        Ok(graphs.objects.release_all(&removed.objects))
-    })?;
-    due.run();
-    Ok(())
-}
-
-/// `cuGraphExecGetFlags`
-pub fn get_flags(exec: CUgraphExec, flags: Out<u64>) -> Answer {
-    flags.put(find(exec)?.flags)
-}
-
-/// `cuGraphExecGetId`
-pub fn get_id(exec: CUgraphExec, id: Out<u32>) -> Answer {
-    id.put(find(exec)?.id)
-}
-
-/// `cuGraphDebugDotPrint`
-pub fn print(graph: CUgraph, path: Text, flags: u32) -> Answer {
-    let driver = driver()?;
-    let text = with(|graphs| super::dot::text(driver, graphs, graph as usize, flags))?;
-    std::fs::write(path.get()?, text).map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+    with(|graphs| graphs.execs.remove(&(exec as usize)).map(drop).ok_or(CUDA_ERROR_INVALID_VALUE))
 }

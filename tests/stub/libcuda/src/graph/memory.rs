@@ -1,8 +1,7 @@
 //! Nodes that allocate and free memory.
 //!
 //! An allocation node gets its address when it is added, by the dependencies that the graph's nodes
-//! were added with ([`stub_engine::graph_pool::layout`]). Dependencies that are added later change
-//! no address. Instantiation checks that each free node of a graph comes after the allocation node,
+//! were added with ([`stub_engine::graph_pool::layout`]). Instantiation checks that each free node of a graph comes after the allocation node,
 //! and computes the footprint. [`crate::memory::graph_pool`] has the pools, and what a launch does.
 
 use super::exec::{Fault, Step};
@@ -12,7 +11,7 @@ use super::task::{self, Task};
 use crate::Answer;
 use crate::boundary::{In, Out};
 use crate::memory::graph_pool::{Allocation, Block, Move, Part};
-use crate::memory::pool::calls::{device_of, read_accesses};
+use crate::memory::pool::calls::{check_accesses, device_of};
 use crate::process::{Driver, driver, lock};
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use std::sync::Arc;
 use stub_engine::graph_pool::layout::{self, Ancestors, Layout};
 
 /// The work of a new allocation node: memory of a device that stays in this process.
-pub fn allocation(driver: &Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS_v2) -> Answer<Task> {
+fn allocation(driver: &Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Answer<Arc<Allocation>> {
     let pool = &params.poolProps;
     if pool.allocType != CU_MEM_ALLOCATION_TYPE_PINNED
         || pool.handleTypes != CU_MEM_HANDLE_TYPE_NONE
@@ -32,39 +31,19 @@ pub fn allocation(driver: &Driver, params: &CUDA_MEM_ALLOC_NODE_PARAMS_v2) -> An
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let accesses = In::of(params.accessDescs);
-    let accesses = read_accesses(driver, accesses, params.accessDescCount, device)?;
-    let mut made = Allocation::new(driver, device, params.bytesize as u64)?;
-    (made.largest, made.usage, made.accesses) = (pool.maxSize, pool.usage, accesses);
-    Ok(Task::Allocate(Arc::new(made)))
+    check_accesses(driver, accesses, params.accessDescCount, device)?;
+    Ok(Arc::new(Allocation::new(driver, device, params.bytesize as u64)?))
 }
 
-/// The parameters of an allocation node. The array in them belongs to the node.
-pub fn describe(made: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS_v2 {
+/// The parameters of an allocation node, without access of other devices.
+fn describe(made: &Allocation) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     // SAFETY: a structure of numbers and pointers, for which zero is valid.
-    let mut params: CUDA_MEM_ALLOC_NODE_PARAMS_v2 = unsafe { core::mem::zeroed() };
+    let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { core::mem::zeroed() };
     params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     params.poolProps.location.r#type = CU_MEM_LOCATION_TYPE_DEVICE;
     params.poolProps.location.unnamed1.id = made.device;
-    (params.poolProps.maxSize, params.poolProps.usage) = (made.largest, made.usage);
-    if !made.accesses.is_empty() {
-        params.accessDescs = made.accesses.as_ptr();
-    }
-    params.accessDescCount = made.accesses.len();
     (params.bytesize, params.dptr) = (made.bytes as usize, made.address());
     params
-}
-
-/// A structure of the other version, which has the same fields.
-macro_rules! convert {
-    ($from:expr, $to:ident) => {
-        $to {
-            poolProps: $from.poolProps,
-            accessDescs: $from.accessDescs,
-            accessDescCount: $from.accessDescCount,
-            bytesize: $from.bytesize,
-            dptr: $from.dptr,
-        }
-    };
 }
 
 /// `cuGraphAddMemAllocNode`: also returns the address.
@@ -77,9 +56,8 @@ pub fn add_allocation(
 ) -> Answer {
     let mut made = None;
     add(node, graph, after, count, || {
-        let task = allocation(driver()?, &convert!(params.read()?, CUDA_MEM_ALLOC_NODE_PARAMS_v2))?;
-        made = task.allocation().cloned();
-        Ok(task)
+        let new = allocation(driver()?, &params.read()?)?;
+        Ok(Task::Allocate(Arc::clone(made.insert(new))))
     })?;
     let dptr = made.map_or(0, |made| made.address());
     params.put(CUDA_MEM_ALLOC_NODE_PARAMS { dptr, ..params.read()? })
@@ -88,7 +66,7 @@ pub fn add_allocation(
 /// `cuGraphMemAllocNodeGetParams`
 pub fn get_allocation(node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS>) -> Answer {
     let pick = |task: &Task| match task {
-        Task::Allocate(made) => Some(convert!(describe(made), CUDA_MEM_ALLOC_NODE_PARAMS)),
+        Task::Allocate(made) => Some(describe(made)),
         _ => None,
     };
     read(node, pick, params)
@@ -107,11 +85,9 @@ pub fn add_free(
 
 /// `cuGraphMemFreeNodeGetParams`
 pub fn get_free(node: CUgraphNode, address: Out<CUdeviceptr>) -> Answer {
-    read(
-        node,
-        |task| if let Task::Free(freed) = task { Some(freed.address()) } else { None },
-        address,
-    )
+    let pick =
+        |task: &Task| if let Task::Free(freed) = task { Some(freed.address()) } else { None };
+    read(node, pick, address)
 }
 
 /// Where the allocations of a graph are.
@@ -133,8 +109,8 @@ impl Layouts {
     }
 
     /// Records a new node that depends on others.
-    pub fn push(&mut self, after: impl Iterator<Item = u32>) {
-        let after: Vec<_> = after.filter_map(|node| self.index(node)).collect();
+    pub fn push(&mut self, after: &[u32]) {
+        let after: Vec<_> = after.iter().filter_map(|node| self.index(*node)).collect();
         self.ancestors.push(&after);
     }
 
@@ -170,7 +146,7 @@ impl Layouts {
 }
 
 impl Graph {
-    /// Whether it has allocation or free nodes. It then cannot be cloned, nor lose nodes or edges.
+    /// Whether it has allocation or free nodes.
     pub fn has_memory(&self) -> bool {
         self.memory.is_some()
     }

@@ -16,7 +16,6 @@ use crate::stream::{self, Queue};
 use crate::{
     Answer, launch,
     memory::{fill, volume},
-    stream::event,
 };
 use driver_sys::cuda::*;
 use std::collections::BTreeMap;
@@ -115,9 +114,6 @@ impl Launch<'_> {
 
     /// Does a step, or submits it to the engine; returns its mark if it takes time there.
     fn run(&self, step: &Step, kernel: Option<&launch::Kernel>, behind: &Done) -> Answer<Mark> {
-        if !step.is_enabled {
-            return Ok(Mark::NONE);
-        }
         match &step.task {
             Task::Kernel(_) => {
                 let Some(kernel) = kernel else { return Ok(Mark::NONE) };
@@ -144,14 +140,6 @@ impl Launch<'_> {
             }
             // Memory is allocated and freed when the launch ends.
             Task::Child(_) | Task::Empty | Task::Allocate(_) | Task::Free(_) => Ok(Mark::NONE),
-            Task::Wait(event) => match event::mark(self.driver, *event)? {
-                mark if mark.is_none() => Ok(mark),
-                mark => Ok(self.submit(step, behind, Work::Wait(mark))),
-            },
-            Task::Record(event) => {
-                let (context, lane) = self.enter(step, behind);
-                event::record_in(self.driver, context, lane, *event)
-            }
         }
     }
 
@@ -193,9 +181,7 @@ impl State {
             driver.contexts.get(branch.context).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)
         };
         let kernel_of = |step: &Step| match &step.task {
-            Task::Kernel(kernel) if step.is_enabled => {
-                launch::check(driver, kernel.call.func, &shape(&kernel.call)).map(Some)
-            }
+            Task::Kernel(call) => launch::check(driver, call.func, &shape(call)).map(Some),
             _ => Ok(None),
         };
         let contexts: Answer<Vec<_>> = self.running.branches.iter().map(context_of).collect();

@@ -11,24 +11,15 @@ use crate::{
     module::{self, function},
 };
 use driver_sys::cuda::*;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// The parameters of a kernel node.
-#[derive(Clone)]
-pub struct Kernel {
-    /// `func` is set, whichever of `func` and `kern` the program has set. The arguments are kept as
-    /// addresses: only the kernel's image has their number, and nothing here reads them.
-    pub call: CUDA_KERNEL_NODE_PARAMS,
-    /// Launch attributes.
-    pub attributes: BTreeMap<CUlaunchAttributeID, CUlaunchAttributeValue>,
-}
 
 /// The work of a node.
 #[derive(Clone)]
 pub enum Task {
-    Kernel(Kernel),
+    /// `func` is set, whichever of `func` and `kern` the program has set. The arguments are kept as
+    /// addresses: only the kernel's image has their number, and nothing here reads them.
+    Kernel(CUDA_KERNEL_NODE_PARAMS),
     /// In a context.
     Copy(CUDA_MEMCPY3D, CUcontext),
     Fill(CUDA_MEMSET_NODE_PARAMS_v2),
@@ -36,8 +27,6 @@ pub enum Task {
     /// The handle of a graph that belongs to the node.
     Child(usize),
     Empty,
-    Wait(CUevent),
-    Record(CUevent),
     /// Makes an allocation.
     Allocate(Arc<Allocation>),
     /// Frees it.
@@ -50,33 +39,25 @@ unsafe impl Send for Task {}
 // SAFETY: as above.
 unsafe impl Sync for Task {}
 
-impl Kernel {
-    /// A kernel with valid parameters and its context.
-    pub fn checked(driver: &'static Driver, mut call: CUDA_KERNEL_NODE_PARAMS) -> Answer<Self> {
-        if call.func.is_null() {
-            call.func = call.kern.cast();
-        }
-        if !call.kernelParams.is_null() && !call.extra.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        function::find(driver, call.func).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let function = launch::check(driver, call.func, &shape(&call))?.function;
-        let module = function.module.load(Ordering::Relaxed);
-        call.ctx = if let Some(context) = module::context_of(driver, module) {
-            handle(context)
-        } else {
-            let (_, context, own_handle) = context::named(call.ctx)?;
-            module::load_kernel(driver, function, context)?;
-            handle(own_handle)
-        };
-        Ok(Self { call, attributes: BTreeMap::new() })
+/// A kernel with valid parameters and its context.
+pub fn kernel(driver: &'static Driver, mut call: CUDA_KERNEL_NODE_PARAMS) -> Answer<Task> {
+    if call.func.is_null() {
+        call.func = call.kern.cast();
     }
-
-    pub fn is_cooperative(&self) -> bool {
-        let value = self.attributes.get(&CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
-        // SAFETY: every field of the union is a number.
-        value.is_some_and(|value| unsafe { value.cooperative } != 0)
+    if !call.kernelParams.is_null() && !call.extra.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
     }
+    function::find(driver, call.func).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+    let function = launch::check(driver, call.func, &shape(&call))?.function;
+    let module = function.module.load(Ordering::Relaxed);
+    call.ctx = if let Some(context) = module::context_of(driver, module) {
+        handle(context)
+    } else {
+        let (_, context, own_handle) = context::named(call.ctx)?;
+        module::load_kernel(driver, function, context)?;
+        handle(own_handle)
+    };
+    Ok(Task::Kernel(call))
 }
 
 /// The extent of a node's launch.
@@ -113,22 +94,12 @@ pub fn fill(driver: &Driver, mut rows: CUDA_MEMSET_NODE_PARAMS_v2) -> Answer<Tas
     Ok(Task::Fill(rows))
 }
 
-/// A host function.
-pub fn host(call: CUDA_HOST_NODE_PARAMS) -> Answer<Task> {
-    if call.r#fn.is_none() { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(Task::Host(call)) }
-}
-
 /// The free of an allocation of a graph.
 pub fn free(driver: &Driver, address: u64) -> Answer<Task> {
     driver.graph_memory.find(address).map(Task::Free).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
 impl Task {
-    /// What it allocates.
-    pub fn allocation(&self) -> Option<&Arc<Allocation>> {
-        if let Self::Allocate(made) = self { Some(made) } else { None }
-    }
-
     /// Whether it allocates or frees.
     pub fn is_memory(&self) -> bool {
         matches!(self, Self::Allocate(_) | Self::Free(_))
@@ -143,8 +114,6 @@ impl Task {
             Self::Host(_) => CU_GRAPH_NODE_TYPE_HOST,
             Self::Child(_) => CU_GRAPH_NODE_TYPE_GRAPH,
             Self::Empty => CU_GRAPH_NODE_TYPE_EMPTY,
-            Self::Wait(_) => CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-            Self::Record(_) => CU_GRAPH_NODE_TYPE_EVENT_RECORD,
             Self::Allocate(_) => CU_GRAPH_NODE_TYPE_MEM_ALLOC,
             Self::Free(_) => CU_GRAPH_NODE_TYPE_MEM_FREE,
         }
@@ -153,7 +122,7 @@ impl Task {
     /// The handle of its context; 0 if it has none.
     pub fn context(&self) -> usize {
         let context = match self {
-            Self::Kernel(kernel) => kernel.call.ctx,
+            Self::Kernel(call) => call.ctx,
             Self::Copy(_, context) => *context,
             Self::Fill(rows) => rows.ctx,
             _ => core::ptr::null_mut(),
@@ -161,34 +130,15 @@ impl Task {
         context as usize
     }
 
-    /// Why an executable graph refuses other work in place of `self`: another kind of memory of a
-    /// copy, extent of a fill of rows, cooperativeness of a kernel, or context of a kernel.
-    pub fn refuses(&self, other: &Self) -> Option<CUgraphExecUpdateResult> {
+    /// Whether other work can replace it in an executable graph: a kernel of the same context, or a
+    /// copy between the same kinds of memory.
+    pub fn accepts(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Kernel(old), Self::Kernel(new)) => {
-                if old.is_cooperative() != new.is_cooperative() {
-                    Some(CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED)
-                } else if old.call.ctx != new.call.ctx {
-                    Some(CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE)
-                } else {
-                    None
-                }
-            }
+            (Self::Kernel(old), Self::Kernel(new)) => old.ctx == new.ctx,
             (Self::Copy(old, _), Self::Copy(new, _)) => {
-                let is_same = old.srcMemoryType == new.srcMemoryType
-                    && old.dstMemoryType == new.dstMemoryType;
-                (!is_same).then_some(CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED)
+                old.srcMemoryType == new.srcMemoryType && old.dstMemoryType == new.dstMemoryType
             }
-            (Self::Fill(old), Self::Fill(new)) => {
-                let extent = |rows: &CUDA_MEMSET_NODE_PARAMS_v2| {
-                    (rows.width, rows.height, rows.elementSize, rows.pitch)
-                };
-                let is_line = old.height == 1 && new.height == 1;
-                (!is_line && extent(old) != extent(new))
-                    .then_some(CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED)
-            }
-            _ if self.kind() != other.kind() => Some(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED),
-            _ => None,
+            _ => false,
         }
     }
 }

@@ -8,7 +8,7 @@ pub mod old;
 use crate::Answer;
 use crate::boundary::is_counting;
 use crate::boundary::{Host, In};
-use crate::capture::take::{self, LaunchOptions};
+use crate::capture::take;
 use crate::context::{Context, current};
 use crate::module::{
     self,
@@ -110,18 +110,13 @@ pub fn arrive(function: CUfunction) -> Answer {
 }
 
 /// Checks a launch and submits it. All launches of a program come through here.
-pub fn launch(
-    function: CUfunction,
-    shape: &Shape,
-    on: CUstream,
-    options: &LaunchOptions,
-) -> Answer {
+pub fn launch(function: CUfunction, shape: &Shape, on: CUstream) -> Answer {
     let (driver, _) = stream::resolve(on)?;
     let kernel = check(driver, function, shape)?;
     if driver.charges_modules {
         load(kernel.function, on)?;
     }
-    if !driver.captures.is_idle() && take::kernel(on, function, shape, options)? {
+    if !driver.captures.is_idle() && take::kernel(on, function, shape)? {
         return Ok(());
     }
     if driver.charges_modules {
@@ -181,8 +176,7 @@ pub fn kernel(
         return Err(refuse_both());
     }
     let grid = [grid_x, grid_y, grid_z];
-    let options = LaunchOptions { parameters, extra, ..LaunchOptions::nothing() };
-    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &options)
+    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on)
 }
 
 /// `cuLaunchCooperativeKernel`
@@ -196,11 +190,10 @@ pub fn cooperative(
     block_z: u32,
     shared: u32,
     on: CUstream,
-    parameters: Host,
+    _parameters: Host,
 ) -> Answer {
     let grid = [grid_x, grid_y, grid_z];
-    let options = LaunchOptions { parameters, is_cooperative: true, ..LaunchOptions::nothing() };
-    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on, &options)
+    launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, on)
 }
 
 /// `cuLaunchKernelEx`
@@ -220,14 +213,5 @@ pub fn kernel_ex(
         block: [config.blockDimX, config.blockDimY, config.blockDimZ],
         shared: config.sharedMemBytes,
     };
-    let attributes = In::of(config.attrs.cast_const());
-    let attribute_count = config.numAttrs;
-    let options = LaunchOptions {
-        parameters,
-        extra,
-        attributes,
-        attribute_count,
-        ..LaunchOptions::nothing()
-    };
-    launch(function, &shape, config.hStream, &options)
+    launch(function, &shape, config.hStream)
 }

@@ -1,21 +1,13 @@
-//! The launch functions of CUDA 3: a function keeps its block, its shared memory and its
-//! parameters, and a launch adds the grid.
+//! The launch functions of CUDA 3: a function keeps its block, and a launch adds the grid.
 
 use crate::Answer;
-use crate::boundary::{Host, In};
-use crate::capture::{hooks, take::LaunchOptions};
+use crate::boundary::In;
+use crate::capture::hooks;
 use crate::launch::{Shape, check, enqueue, launch};
 use crate::module::{self, function};
 use crate::process::driver;
 use crate::stream::{self, NULL_STREAM, Queue};
 use driver_sys::cuda::*;
-
-/// The state of a function. A block without threads was never set and cannot be launched.
-#[derive(Clone, Copy, Default)]
-pub struct Kept {
-    block: [u32; 3],
-    shared: u32,
-}
 
 /// Sizes of a grid or block, which are signed in these functions.
 fn sizes(sizes: [i32; 3]) -> Answer<[u32; 3]> {
@@ -29,35 +21,8 @@ fn sizes(sizes: [i32; 3]) -> Answer<[u32; 3]> {
 pub fn set_block(function: CUfunction, x: i32, y: i32, z: i32) -> Answer {
     let found = function::find(driver()?, function)?;
     let block = sizes([x, y, z])?;
-    found.keep(|kept| kept.block = block);
+    found.set_block(block);
     Ok(())
-}
-
-/// `cuFuncSetSharedSize`
-pub fn set_shared(function: CUfunction, bytes: u32) -> Answer {
-    function::find(driver()?, function)?.keep(|kept| kept.shared = bytes);
-    Ok(())
-}
-
-/// `cuParamSetSize`: does nothing, because no kernel reads parameters.
-pub fn set_size(function: CUfunction, _bytes: u32) -> Answer {
-    function::find(driver()?, function).map(drop)
-}
-
-/// `cuParamSeti`
-pub fn set_integer(function: CUfunction, _offset: i32, _value: u32) -> Answer {
-    function::find(driver()?, function).map(drop)
-}
-
-/// `cuParamSetf`
-pub fn set_float(function: CUfunction, _offset: i32, _value: f32) -> Answer {
-    function::find(driver()?, function).map(drop)
-}
-
-/// `cuParamSetv`
-pub fn set_bytes(function: CUfunction, _offset: i32, bytes: Host, _count: u32) -> Answer {
-    function::find(driver()?, function)?;
-    if bytes.0 == 0 { Err(CUDA_ERROR_INVALID_VALUE) } else { Ok(()) }
 }
 
 /// `cuLaunch`: a grid of one block.
@@ -72,13 +37,8 @@ pub fn grid(function: CUfunction, width: i32, height: i32) -> Answer {
 
 /// `cuLaunchGridAsync`
 pub fn grid_async(function: CUfunction, width: i32, height: i32, on: CUstream) -> Answer {
-    let Kept { block, shared } = function::find(driver()?, function)?.kept();
-    launch(
-        function,
-        &Shape { grid: sizes([width, height, 1])?, block, shared },
-        on,
-        &LaunchOptions::nothing(),
-    )
+    let block = function::find(driver()?, function)?.block();
+    launch(function, &Shape { grid: sizes([width, height, 1])?, block, shared: 0 }, on)
 }
 
 /// `cuLaunchCooperativeKernelMultiDevice`: all or none, each on a stream of a different device.

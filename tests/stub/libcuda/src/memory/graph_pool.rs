@@ -74,10 +74,6 @@ pub struct Allocation {
     /// From the addition of its node on.
     placed: OnceLock<Placed>,
     pub bytes: u64,
-    /// The pool properties of the node that the stub has: the largest size and the usage.
-    pub largest: usize,
-    pub usage: u16,
-    pub accesses: Vec<CUmemAccessDesc>,
     /// The id of the graph with its allocation node.
     pub graph: OnceLock<u32>,
     /// The ids of the graphs with a free node for it.
@@ -182,9 +178,6 @@ impl Allocation {
             device,
             placed: OnceLock::new(),
             bytes,
-            largest: 0,
-            usage: 0,
-            accesses: Vec::new(),
             graph: OnceLock::new(),
             freed_by: Mutex::default(),
         })

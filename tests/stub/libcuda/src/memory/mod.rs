@@ -13,7 +13,6 @@ pub mod mapped;
 pub mod pointer;
 pub mod pool;
 pub mod shared_runs;
-pub mod surface;
 pub mod texture;
 pub mod vmm;
 pub mod volume;
@@ -115,9 +114,6 @@ pub fn free_at(driver: &Driver, space: usize, offset: u64) -> Answer {
     let found = arena.find(offset).filter(|found| found.base == offset);
     let bytes = found.ok_or(CUDA_ERROR_INVALID_VALUE)?.bytes;
     let kind = kind_of(driver, space);
-    if kind == Kind::Managed {
-        lock(&driver.managed).forget(driver.backing.pointer(space, offset));
-    }
     // Before the addresses are free. A program that gets them again knows that the old allocation
     // has ended, and a ledger that still contained its bytes would show a peak that never was.
     let card = driver.backing.card_of(space);

@@ -1,7 +1,7 @@
 //! Pointer attributes: whether a pointer is device memory, of which kind, or pinned host memory.
 
 use crate::Answer;
-use crate::boundary::{Host, In, Out};
+use crate::boundary::{In, Out};
 use crate::context::current;
 use crate::memory;
 use crate::memory::mapped::{FoundMapping, Place, Purpose};
@@ -202,14 +202,4 @@ pub fn get_attributes(
         }
     }
     Ok(())
-}
-
-/// `cuPointerSetAttribute`: only synchronous copies can be set, and all copies are synchronous.
-pub fn set_attribute(value: Host, attribute: CUpointer_attribute, pointer: u64) -> Answer {
-    let (driver, ..) = current()?;
-    if value.0 == 0 || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let is_known = driver.mapped.find(pointer).is_some() || memory::find(driver, pointer).is_some();
-    if is_known { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }

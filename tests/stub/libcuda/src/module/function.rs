@@ -4,7 +4,6 @@ use crate::Answer;
 use crate::boundary::Out;
 use crate::context::Context;
 use crate::launch::blocks;
-use crate::launch::old::Kept;
 use crate::process::{Driver, driver, handle, lock};
 use core::ffi::c_char;
 use driver_sys::cuda::*;
@@ -32,8 +31,8 @@ pub struct Function {
 #[derive(Default)]
 struct Rare {
     name: CString,
-    /// For the launch functions of CUDA 3.
-    kept: Kept,
+    /// For the launch functions of CUDA 3. A block without threads cannot be launched.
+    block: [u32; 3],
 }
 
 const _: () = assert!(size_of::<Function>() <= 120);
@@ -47,7 +46,7 @@ pub fn insert(driver: &Driver, module: usize, name: &str) -> Answer<usize> {
     let name = CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let created = driver.functions.insert(|function, _| {
         function.module.store(module, Ordering::Relaxed);
-        **lock(&function.rare) = Rare { name, kept: Kept::default() };
+        **lock(&function.rare) = Rare { name, block: [0; 3] };
         function.version.store(0, Ordering::Relaxed);
         function.number.store(0, Ordering::Relaxed);
         for attribute in &function.attributes {
@@ -81,11 +80,6 @@ pub fn find<F>(driver: &'static Driver, function: *mut F) -> Answer<&'static Fun
 }
 
 impl Function {
-    /// Its name.
-    pub fn name_text(&self) -> String {
-        lock(&self.rare).name.to_string_lossy().into_owned()
-    }
-
     /// Nanoseconds that a launch of this grid takes.
     #[inline]
     pub fn duration(&self, driver: &Driver, grid: &[u32; 3]) -> u64 {
@@ -125,14 +119,13 @@ impl Function {
         number
     }
 
-    /// The state for the launch functions of CUDA 3.
-    pub fn kept(&self) -> Kept {
-        lock(&self.rare).kept
+    /// The block for the launch functions of CUDA 3.
+    pub fn block(&self) -> [u32; 3] {
+        lock(&self.rare).block
     }
 
-    /// Changes that state.
-    pub fn keep(&self, change: impl FnOnce(&mut Kept)) {
-        change(&mut lock(&self.rare).kept);
+    pub fn set_block(&self, block: [u32; 3]) {
+        lock(&self.rare).block = block;
     }
 
     pub fn attribute(&self, attribute: CUfunction_attribute) -> Answer<i32> {

@@ -210,12 +210,6 @@ pub fn unload_all(driver: &Driver, context: &Context, context_handle: usize) {
     }
 }
 
-/// `cuModuleGetLoadingMode`
-pub fn loading_mode(mode: Out<CUmoduleLoadingMode>) -> Answer {
-    driver()?;
-    mode.put(CU_MODULE_LAZY_LOADING)
-}
-
 fn named(driver: &'static Driver, module: usize, name: Text) -> Answer<usize> {
     let found = find(driver, module)?;
     let name = name.get()?;
@@ -282,20 +276,6 @@ pub fn get_global(pointer: OutWide, size: OutWide, module: CUmodule, name: Text)
     put_global(pointer, size, module as usize, name)
 }
 
-/// `cuModuleGetTexRef`, `cuModuleGetSurfRef`
-pub fn get_reference<T>(_: Out<T>, module: CUmodule, name: Text) -> Answer {
-    let (driver, ..) = current()?;
-    find(driver, module as usize)?;
-    name.get()?;
-    Err(CUDA_ERROR_NOT_FOUND)
-}
-
-/// `cuModuleGetFunctionCount`, `cuLibraryGetKernelCount`
-pub fn count<M>(count: Out<u32>, module: *mut M) -> Answer {
-    let found = find(driver()?, module as usize)?;
-    count.put(lock(&found.functions).len() as u32)
-}
-
 /// `cuModuleEnumerateFunctions`, `cuLibraryEnumerateKernels`
 pub fn enumerate<F, M>(functions: Out<*mut F>, room: u32, module: *mut M) -> Answer {
     let found = find(driver()?, module as usize)?;
@@ -327,25 +307,6 @@ pub fn load_library(
     library.put(handle(insert(driver, None, image)?))
 }
 
-/// `cuLibraryLoadFromFile`
-pub fn load_library_file(
-    library: Out<CUlibrary>,
-    path: Text,
-    _jit_options: In<CUjit_option>,
-    _jit_values: Out<*mut c_void>,
-    _jit_count: u32,
-    _options: In<CUlibraryOption>,
-    _values: Out<*mut c_void>,
-    _count: u32,
-) -> Answer {
-    let driver = driver()?;
-    if library.is_null() {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let image = read_image(path)?;
-    library.put(handle(insert(driver, None, image)?))
-}
-
 /// `cuLibraryUnload`
 pub fn unload_library(library: CUlibrary) -> Answer {
     remove(driver()?, library as usize)
@@ -370,21 +331,4 @@ pub fn get_kernel(kernel: Out<CUkernel>, library: CUlibrary, name: Text) -> Answ
 /// `cuLibraryGetGlobal`
 pub fn library_global(pointer: OutWide, size: OutWide, library: CUlibrary, name: Text) -> Answer {
     put_global(pointer, size, library as usize, name)
-}
-
-/// `cuLibraryGetManaged`, `cuLibraryGetUnifiedFunction`: images have none.
-fn none(library: CUlibrary, name: Text) -> Answer {
-    find(driver()?, library as usize)?;
-    name.get()?;
-    Err(CUDA_ERROR_NOT_FOUND)
-}
-
-/// `cuLibraryGetManaged`
-pub fn library_managed(_: OutWide, _: OutWide, library: CUlibrary, name: Text) -> Answer {
-    none(library, name)
-}
-
-/// `cuLibraryGetUnifiedFunction`
-pub fn unified_function(_: Out<*mut c_void>, library: CUlibrary, name: Text) -> Answer {
-    none(library, name)
 }

@@ -2,10 +2,10 @@
 
 use crate::boundary::Out;
 use crate::capture::hooks;
-use crate::context::{Context, current};
+use crate::context::current;
 use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
-use crate::stream::work::{self, Lane, Mark, Work};
+use crate::stream::work::{self, Mark, Work};
 use crate::{Answer, stream};
 use driver_sys::cuda::*;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -139,18 +139,25 @@ pub fn record(event: CUevent, on: CUstream) -> Answer {
     record_with_flags(event, on, 0)
 }
 
+/// Refuses all flags. The known one (`EXTERNAL`) makes a node, which the stub does not have.
+pub fn refuse_flags(flags: u32) -> Answer {
+    match flags {
+        0 => Ok(()),
+        CU_EVENT_RECORD_EXTERNAL => Err(CUDA_ERROR_NOT_SUPPORTED),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
 /// `cuEventRecordWithFlags`
 pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
     let driver = driver()?;
-    if flags & !CU_EVENT_RECORD_EXTERNAL != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
+    refuse_flags(flags)?;
     let found = find(driver, event)?;
     let (_, queue) = stream::resolve(on)?;
     if found.context.load(Ordering::Relaxed) != queue.context().1 {
         return Err(CUDA_ERROR_INVALID_HANDLE);
     }
-    if hooks::record(driver, queue, event, flags & CU_EVENT_RECORD_EXTERNAL != 0)? {
+    if hooks::record(driver, queue, event)? {
         return Ok(());
     }
     let recorded = if queue.is_timed() {
@@ -162,20 +169,6 @@ pub fn record_with_flags(event: CUevent, on: CUstream, flags: u32) -> Answer {
     };
     found.record(recorded);
     Ok(())
-}
-
-/// Records an event in a lane of its own.
-pub fn record_in(
-    driver: &'static Driver,
-    context: &Context,
-    lane: &Lane,
-    event: CUevent,
-) -> Answer<Mark> {
-    let found = find(driver, event)?;
-    let work = Work::Record { event: number(driver, event) };
-    let mark = work::submit(driver, context, lane, work);
-    found.record(Recorded::Pending(mark));
-    Ok(mark)
 }
 
 /// Whether an event was ever recorded outside captures.

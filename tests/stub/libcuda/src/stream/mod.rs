@@ -10,7 +10,7 @@ use crate::Answer;
 use crate::boundary::is_per_thread_default;
 use crate::boundary::{Host, Out};
 use crate::capture::{hooks, take};
-use crate::context::{Context, current, green, is_green, resources};
+use crate::context::{Context, current, green, is_green};
 use crate::graph::task::Task;
 use crate::memory::pool;
 use crate::process::{Driver, driver, handle};
@@ -191,13 +191,9 @@ pub fn create_with_priority(stream: Out<CUstream>, flags: u32, priority: i32) ->
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let owner = green::current_handle(driver);
-    let state = green::of_handle(driver, owner);
-    let sms = state.map_or(u32::MAX, |green| green.sms.count);
+    let sms = green::of_handle(driver, owner).map_or(u32::MAX, |green| green.sms.count);
     let created = insert(driver, context, (owner, sms), flags, priority);
     let created = created.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Some(state) = state {
-        green::start(driver, &state, created)?;
-    }
     stream.put(handle(created))
 }
 
@@ -281,11 +277,8 @@ pub fn synchronize(stream: CUstream) -> Answer {
 /// `cuStreamWaitEvent`
 pub fn wait_event(stream: CUstream, event: CUevent, flags: u32) -> Answer {
     let (driver, queue) = resolve(stream)?;
-    if flags & !CU_EVENT_WAIT_EXTERNAL != 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let is_external = flags & CU_EVENT_WAIT_EXTERNAL != 0;
-    if hooks::wait_event(driver, queue, event, is_external)? {
+    event::refuse_flags(flags)?;
+    if hooks::wait_event(driver, queue, event)? {
         return Ok(());
     }
     let recorded = event::mark(driver, event)?;
@@ -321,38 +314,6 @@ pub fn get_context(stream: CUstream, context: Out<CUcontext>) -> Answer {
     let (driver, queue) = resolve(stream)?;
     let green = green::of_handle(driver, queue.green(driver));
     context.put(handle(green.map_or(queue.context().1, |green| green.context)))
-}
-
-/// `cuStreamGetCtx_v2`
-pub fn get_contexts(stream: CUstream, context: Out<CUcontext>, green: Out<CUgreenCtx>) -> Answer {
-    let (driver, queue) = resolve(stream)?;
-    context.put(handle(queue.context().1))?;
-    green.put_optional(handle(queue.green(driver)));
-    Ok(())
-}
-
-/// `cuStreamGetGreenCtx`
-pub fn get_green(stream: CUstream, green: Out<CUgreenCtx>) -> Answer {
-    let (driver, queue) = resolve(stream)?;
-    green.put(handle(queue.green(driver)))
-}
-
-/// `cuStreamGetDevResource`: only multiprocessors.
-pub fn get_resource(
-    stream: CUstream,
-    resource: Out<CUdevResource>,
-    kind: CUdevResourceType,
-) -> Answer {
-    let (driver, queue) = resolve(stream)?;
-    if kind != CU_DEV_RESOURCE_TYPE_SM {
-        return Err(CUDA_ERROR_INVALID_RESOURCE_TYPE);
-    }
-    let device = queue.context().0.device.load(Ordering::Relaxed);
-    let sms = match green::of_handle(driver, queue.green(driver)) {
-        Some(green) => green.sms,
-        None => resources::Sms::of_device(driver, device)?,
-    };
-    resources::put(driver, resource, kind, sms)
 }
 
 /// `cuStreamGetDevice`

@@ -251,12 +251,6 @@ fn an_invalid_array_is_refused() {
         }
         let array = create([4, 4, 0]);
         fails!(CUDA_ERROR_INVALID_VALUE, cuArray3DGetDescriptor_v2(null_mut(), array));
-        // SAFETY: numbers.
-        let mut needs: CUDA_ARRAY_MEMORY_REQUIREMENTS = unsafe { zeroed() };
-        let needs = &raw mut needs;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuArrayGetMemoryRequirements(needs, array, 0));
-        fails!(CUDA_ERROR_INVALID_DEVICE, cuArrayGetMemoryRequirements(needs, array, 7));
-        fails!(CUDA_ERROR_INVALID_HANDLE, cuArrayGetMemoryRequirements(needs, null_mut(), 0));
         ok!(cuArrayDestroy(array));
         fails!(CUDA_ERROR_INVALID_HANDLE, cuArrayDestroy(array));
         let mut back = [0; 4];
@@ -317,44 +311,5 @@ fn levels_are_arrays_that_end_with_their_mipmapped_array() {
         ok!(cuMipmappedArrayDestroy(layers));
         let layers = mipmap(&shape([8, 8, 6], 1, CUBEMAP), 2);
         assert_eq!(extents(level(layers, 1)), [4, 4, 6], "every level has all faces");
-    });
-}
-
-#[test]
-fn textures_and_surfaces_of_arrays_are_stored() {
-    alone(&[], || {
-        start();
-        let (plain, (_, writable)) = (create([8, 8, 0]), try_create(&shape([8, 8, 0], 1, SURFACE)));
-        // SAFETY: structures of numbers and pointers.
-        let (mut resource, texture, mut view): (CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, _) =
-            unsafe { (zeroed(), zeroed(), zeroed::<CUDA_RESOURCE_VIEW_DESC>()) };
-        let (mut object, texture) = (0, &raw const texture);
-        resource.resType = CU_RESOURCE_TYPE_ARRAY;
-        resource.res.array.hArray = plain;
-        ok!(cuTexObjectCreate(&raw mut object, &raw const resource, texture, null()));
-        ok!(cuTexObjectCreate(&raw mut object, &raw const resource, texture, &raw const view));
-        view.firstLayer = 1;
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuTexObjectCreate(&raw mut object, &raw const resource, texture, &raw const view)
-        );
-        let mut surface = 0;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate(&raw mut surface, &raw const resource));
-        resource.res.array.hArray = writable;
-        ok!(cuSurfObjectCreate(&raw mut surface, &raw const resource));
-        let mut found = resource;
-        found.res.array.hArray = null_mut();
-        ok!(cuSurfObjectGetResourceDesc(&raw mut found, surface));
-        // SAFETY: the resource is an array.
-        assert_eq!(unsafe { found.res.array.hArray }, writable);
-        ok!(cuSurfObjectDestroy(surface));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuSurfObjectDestroy(surface));
-        resource.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuTexObjectCreate(&raw mut object, &raw const resource, texture, null())
-        );
-        resource.res.mipmap.hMipmappedArray = mipmap(&shape([8, 8, 0], 1, 0), 2);
-        ok!(cuTexObjectCreate(&raw mut object, &raw const resource, texture, null()));
     });
 }

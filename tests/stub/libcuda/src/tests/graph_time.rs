@@ -6,7 +6,7 @@ use crate::process::driver;
 use crate::table::*;
 use driver_sys::cuda::*;
 use serde_json::json;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("STUB_GPU_CLOCK", "virtual"),
@@ -113,59 +113,6 @@ fn one_executable_graph_never_overlaps_with_itself() {
         ok!(cuGraphLaunch(second, other));
         ok!(cuCtxSynchronize());
         assert_eq!(now(), 15, "two of one graph do overlap");
-    });
-}
-
-#[test]
-fn child_graphs_and_disabled_nodes_have_their_places() {
-    alone(ENVIRONMENT, || {
-        start();
-        let (slow, quick, stream) = (kernel(c"slow"), kernel(c"quick"), stream());
-        let (outer, inner) = (graph(), graph());
-        add_kernel(inner, &[add_kernel(inner, &[], quick)], quick);
-        let first = add_kernel(outer, &[], slow);
-        let mut child = null_mut();
-        ok!(cuGraphAddChildGraphNode(&raw mut child, outer, &raw const first, 1, inner));
-        add_kernel(outer, &[child], quick);
-        let exec = instantiate(outer);
-        ok!(cuGraphLaunch(exec, stream));
-        ok!(cuStreamSynchronize(stream));
-        assert_eq!((now(), work()), (8, (4, 8)));
-        ok!(cuGraphNodeSetEnabled(exec, first, 0));
-        ok!(cuGraphLaunch(exec, stream));
-        ok!(cuStreamSynchronize(stream));
-        assert_eq!((now(), work()), (11, (7, 11)));
-    });
-}
-
-#[test]
-fn events_are_recorded_and_waited_for_by_nodes() {
-    alone(ENVIRONMENT, || {
-        start();
-        let (one, other) = (stream(), stream());
-        let (mut begin, mut middle, mut awaited) = (null_mut(), null_mut(), null_mut());
-        for event in [&raw mut begin, &raw mut middle, &raw mut awaited] {
-            ok!(cuEventCreate(event, 0));
-        }
-        let graph = graph();
-        let mut node = null_mut();
-        let out = &raw mut node;
-        ok!(cuGraphAddEventWaitNode(out, graph, null(), 0, awaited));
-        ok!(cuGraphAddEventRecordNode(out, graph, &raw const node, 1, begin));
-        let quick = add_kernel(graph, &[node], kernel(c"quick"));
-        ok!(cuGraphAddEventRecordNode(out, graph, &raw const quick, 1, middle));
-        add_kernel(graph, &[node], kernel(c"slow"));
-        launch(kernel(c"slow"), other);
-        ok!(cuEventRecord(awaited, other));
-        ok!(cuGraphLaunch(instantiate(graph), one));
-        fails!(CUDA_ERROR_NOT_READY, cuEventQuery(begin));
-        ok!(cuEventSynchronize(middle));
-        assert_eq!(now(), 6);
-        let mut milliseconds = 0.0;
-        ok!(cuEventElapsedTime(&raw mut milliseconds, begin, middle));
-        assert_eq!(milliseconds.to_bits(), 1.0f32.to_bits());
-        ok!(cuCtxSynchronize());
-        assert_eq!(now(), 11);
     });
 }
 

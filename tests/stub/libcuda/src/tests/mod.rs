@@ -9,7 +9,6 @@ mod capture;
 mod driver_memory;
 mod external;
 mod fork;
-mod graph_launches;
 mod graph_memory;
 mod graph_pool;
 mod graph_time;

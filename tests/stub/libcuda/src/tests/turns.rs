@@ -188,11 +188,6 @@ fn launches_of_the_old_kind_are_launches() {
         fails!(CUDA_ERROR_INVALID_VALUE, cuLaunch(grown));
         fails!(CUDA_ERROR_INVALID_VALUE, cuFuncSetBlockShape(grown, 32, 0, 1));
         ok!(cuFuncSetBlockShape(grown, 32, 1, 1));
-        ok!(cuFuncSetSharedSize(grown, 1 << 10));
-        ok!(cuParamSetSize(grown, 8));
-        ok!(cuParamSeti(grown, 0, 7));
-        ok!(cuParamSetf(grown, 4, 7.0));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuParamSetv(grown, 0, null_mut(), 8));
         ok!(cuLaunch(grown));
         ok!(cuLaunchGrid(grown, 2, 3));
         ok!(cuLaunchGridAsync(grown, 4, 1, stream(0)));

@@ -28,11 +28,6 @@ fn find(driver: &Driver, mipmap: CUmipmappedArray) -> Answer<Levels> {
     found.ok_or(CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// Whether a handle is valid.
-pub fn is_valid(driver: &Driver, mipmap: CUmipmappedArray) -> bool {
-    driver.mipmaps.get(mipmap as usize).is_some()
-}
-
 /// Creates the handles of a mipmapped array and its levels; `None` when there are too many.
 fn insert_all(driver: &Driver, placed: &[Placed]) -> Option<usize> {
     let mut levels = Levels::default();
@@ -118,26 +113,4 @@ pub fn destroy_all(driver: &Driver, context: usize) {
             driver.mipmaps.remove(own_handle);
         }
     }
-}
-
-/// `cuMipmappedArrayGetMemoryRequirements`: only arrays with deferred mapping have them.
-pub fn requirements(
-    _requirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
-    mipmap: CUmipmappedArray,
-    device: CUdevice,
-) -> Answer {
-    let (driver, ..) = current()?;
-    driver.card(device)?;
-    find(driver, mipmap)?;
-    Err(CUDA_ERROR_INVALID_VALUE)
-}
-
-/// `cuMipmappedArrayGetSparseProperties`: only sparse arrays have them.
-pub fn sparse_properties(
-    _properties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>,
-    mipmap: CUmipmappedArray,
-) -> Answer {
-    let (driver, ..) = current()?;
-    find(driver, mipmap)?;
-    Err(CUDA_ERROR_INVALID_VALUE)
 }

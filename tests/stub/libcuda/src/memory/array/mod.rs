@@ -1,4 +1,4 @@
-//! Arrays: device memory with a shape, which programs reach by copies, textures and surfaces.
+//! Arrays: device memory with a shape, which programs reach by copies.
 //!
 //! The elements are row by row, without gaps, at addresses that the program never gets. They are
 //! allocated and charged as linear memory is. A mipmapped array is one allocation, and its levels
@@ -114,30 +114,4 @@ pub fn describe<D: Descriptor>(descriptor: Out<D>, array: CUarray) -> Answer {
     let (driver, ..) = current()?;
     let found = find(driver, array).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
     descriptor.put(D::of(&found.shape))
-}
-
-/// `cuArrayGetMemoryRequirements`: only arrays with deferred mapping have them.
-pub fn requirements(
-    _requirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
-    array: CUarray,
-    device: CUdevice,
-) -> Answer {
-    let (driver, ..) = current()?;
-    driver.card(device)?;
-    find(driver, array).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    Err(CUDA_ERROR_INVALID_VALUE)
-}
-
-/// `cuArrayGetSparseProperties`: the stub's sparse arrays have none.
-pub fn sparse_properties(_properties: Out<CUDA_ARRAY_SPARSE_PROPERTIES>, array: CUarray) -> Answer {
-    let (driver, ..) = current()?;
-    find(driver, array).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    Err(CUDA_ERROR_INVALID_VALUE)
-}
-
-/// `cuArrayGetPlane`: only arrays of formats with several planes have them.
-pub fn plane(_plane: Out<CUarray>, array: CUarray, _index: u32) -> Answer {
-    let (driver, ..) = current()?;
-    find(driver, array).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    Err(CUDA_ERROR_INVALID_VALUE)
 }

@@ -121,7 +121,7 @@ impl Shape {
     }
 
     /// Whether surface objects can use the array.
-    pub fn is_surface(&self) -> bool {
+    fn is_surface(&self) -> bool {
         self.is(SURFACE_LDST)
     }
 

@@ -151,27 +151,26 @@ pub fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
 pub fn set_access(pool: CUmemoryPool, accesses: In<CUmemAccessDesc>, count: usize) -> Answer {
     let driver = driver()?;
     let found = driver.pools.find(pool)?;
-    read_accesses(driver, accesses, count, found.ordinal.load(Ordering::Relaxed)).map(drop)
+    check_accesses(driver, accesses, count, found.ordinal.load(Ordering::Relaxed))
 }
 
-/// Accesses to memory of a device, which must be the only one that has access.
-pub fn read_accesses(
+/// Checks accesses to memory of a device, which must be the only one that has access.
+pub fn check_accesses(
     driver: &Driver,
     accesses: In<CUmemAccessDesc>,
     count: usize,
     own: CUdevice,
-) -> Answer<Vec<CUmemAccessDesc>> {
-    let check = |index| {
+) -> Answer {
+    (0..count).try_for_each(|index| {
         let access = accesses.get_at(index)?;
         let is_own = device_of(driver, access.location)? == own;
         match access.flags {
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if is_own => Ok(access),
-            CU_MEM_ACCESS_FLAGS_PROT_NONE if !is_own => Ok(access),
+            CU_MEM_ACCESS_FLAGS_PROT_READWRITE if is_own => Ok(()),
+            CU_MEM_ACCESS_FLAGS_PROT_NONE if !is_own => Ok(()),
             CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Err(CUDA_ERROR_INVALID_DEVICE),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         }
-    };
-    (0..count).map(check).collect()
+    })
 }
 
 /// `cuMemPoolGetAccess`
@@ -203,9 +202,7 @@ fn alloc_on(
     }
     let new = || {
         let device = pool.ordinal.load(Ordering::Relaxed);
-        let mut made = Allocation::new(driver, device, bytes as u64)?;
-        made.largest = pool.largest.load(Ordering::Relaxed) as usize;
-        Ok(Arc::new(made))
+        Ok(Arc::new(Allocation::new(driver, device, bytes as u64)?))
     };
     match take::allocation(driver, queue, new)? {
         Some(address) => pointer.put(address),
