@@ -61,25 +61,15 @@ table! {
     cuCtxSetCurrent => context::set_current;
     cuCtxGetCurrent => context::get_current;
     cuCtxGetDevice => context::get_device;
-    cuCtxGetDevice_v2 => context::get_device_of;
-    cuCtxGetFlags => context::get_flags;
-    cuCtxSetFlags => context::set_flags;
-    cuCtxGetId => context::get_id;
     cuCtxGetApiVersion => context::get_api_version;
     cuCtxSynchronize => context::synchronize;
     cuCtxSynchronize_v2 => context::synchronize_of;
     cuCtxGetLimit => context::limits::get;
     cuCtxSetLimit => context::limits::set;
-    cuCtxGetCacheConfig => context::settings::get_cache_config;
     cuCtxSetCacheConfig => context::settings::set_cache_config;
-    cuCtxGetSharedMemConfig => context::settings::get_shared_config;
-    cuCtxSetSharedMemConfig => context::settings::set_shared_config;
     cuCtxGetStreamPriorityRange => context::settings::stream_priority_range;
-    cuCtxResetPersistingL2Cache => context::settings::reset_persisting_l2;
     cuCtxAttach => context::attach;
     cuCtxDetach => context::detach;
-    cuCtxEnablePeerAccess => context::settings::enable_peer;
-    cuCtxDisablePeerAccess => context::settings::disable_peer;
 
     // Green contexts
     cuDeviceGetDevResource => resources::of_device;
@@ -116,7 +106,6 @@ table! {
     cuMemMap => addresses::map;
     cuMemUnmap => addresses::unmap;
     cuMemSetAccess => addresses::set_access;
-    cuMemGetAccess => addresses::get_access;
     cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz => bound::map_array;
     cuMulticastCreate => bound::create;
     cuMulticastAddDevice => bound::add_device;
@@ -125,7 +114,6 @@ table! {
     cuMulticastBindAddr => bound::bind_address;
     cuMulticastBindAddr_v2 => bound::bind_address_on;
     cuMulticastUnbind => bound::unbind;
-    cuMulticastGetGranularity => bound::granularity;
 
     // Memory of other processes and other APIs
     cuIpcGetMemHandle => ipc::get_handle;
@@ -139,9 +127,6 @@ table! {
     cuDeviceGetDefaultMemPool => pool::calls::get_default;
     cuDeviceGetMemPool => pool::calls::get_current;
     cuDeviceSetMemPool => pool::calls::set_current;
-    cuMemGetDefaultMemPool => pool::calls::get_default_at;
-    cuMemGetMemPool => pool::calls::get_current_at;
-    cuMemSetMemPool => pool::calls::set_current_at;
     cuMemPoolCreate => pool::calls::create;
     cuMemPoolDestroy => pool::calls::destroy;
     cuMemPoolTrimTo => pool::calls::trim;
@@ -164,7 +149,6 @@ table! {
     cuMemHostRegister | cuMemHostRegister_v2 => host::register, if capture::check_safe;
     cuMemHostUnregister => host::unregister, if capture::check_safe;
     cuMemHostGetDevicePointer | cuMemHostGetDevicePointer_v2 => host::device_pointer;
-    cuMemHostGetFlags => host::flags;
 
     // Copies
     cuMemcpy | cuMemcpy_ptds => copy::unified;
@@ -196,9 +180,6 @@ table! {
     cuMipmappedArrayDestroy => mipmap::destroy, if capture::check_safe;
     cuMemcpyHtoA | cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds => lines::from_host;
     cuMemcpyAtoH | cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds => lines::to_host;
-    cuMemcpyDtoA | cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds => lines::from_device;
-    cuMemcpyAtoD | cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds => lines::to_device;
-    cuMemcpyAtoA | cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds => lines::between;
     cuMemcpyHtoAAsync | cuMemcpyHtoAAsync_v2 | cuMemcpyHtoAAsync_v2_ptsz => lines::from_host_async;
     cuMemcpyAtoHAsync | cuMemcpyAtoHAsync_v2 | cuMemcpyAtoHAsync_v2_ptsz => lines::to_host_async;
 
@@ -227,7 +208,6 @@ table! {
     cuStreamGetFlags | cuStreamGetFlags_ptsz => stream::get_flags;
     cuStreamGetId | cuStreamGetId_ptsz => stream::get_id;
     cuStreamGetCtx | cuStreamGetCtx_ptsz => stream::get_context;
-    cuStreamGetDevice | cuStreamGetDevice_ptsz => stream::get_device;
     cuStreamBeginCapture | cuStreamBeginCapture_ptsz => captures::begin;
     cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz => captures::begin_v2;
     cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz => captures::begin_to_graph;
@@ -334,6 +314,4 @@ table! {
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags => occupancy::active_blocks_with_flags;
     cuOccupancyMaxPotentialBlockSize => occupancy::potential_block_size;
     cuOccupancyMaxPotentialBlockSizeWithFlags => occupancy::potential_block_size_with_flags;
-    cuOccupancyAvailableDynamicSMemPerBlock => occupancy::available_shared;
-    cuOccupancyMaxActiveClusters => occupancy::active_clusters;
 }

@@ -6,7 +6,7 @@ use stub_engine::time::Slicing;
 
 const USAGE: &str = "usage:
   stub-gpu serve --socket PATH --control PATH [--cards a100,a100] [--free-delay-ms 0] [--with-parent]
-      [--slice-us 2000] [--switch-us 50] [--clock real|virtual]
+      [--switch-us 50] [--clock real|virtual]
   stub-gpu control PATH '{\"command\": \"ledger\"}'
   stub-gpu exports 12020";
 
@@ -45,17 +45,6 @@ pub struct Options {
     pub has_virtual_clock: bool,
 }
 
-/// Turns of `slice_us` microseconds, with `switch_us` between two contexts.
-pub fn slicing(slice_us: u64, switch_us: u64) -> Result<Slicing, String> {
-    const MINUTE_US: u64 = 60_000_000;
-    if slice_us == 0 || slice_us > MINUTE_US || switch_us > MINUTE_US {
-        return Err(format!(
-            "slice {slice_us} us must be 1 to {MINUTE_US}, switch {switch_us} us at most {MINUTE_US}"
-        ));
-    }
-    Ok(Slicing { slice_ns: slice_us * 1000, switch_ns: switch_us * 1000 })
-}
-
 /// Reads the arguments after the program's name.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     match arguments.next().as_deref() {
@@ -82,7 +71,7 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
     let mut cards = "a100".to_owned();
     let mut free_delay = Duration::ZERO;
     let mut with_parent = false;
-    let (mut slice_us, mut switch_us) = (2000, 50);
+    let mut slicing = Slicing::default();
     let mut has_virtual_clock = false;
     while let Some(option) = arguments.next() {
         let mut value =
@@ -94,8 +83,9 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--free-delay-ms" => {
                 free_delay = Duration::from_millis(number(&option, &value()?, "milliseconds")?);
             }
-            "--slice-us" => slice_us = number(&option, &value()?, "microseconds")?,
-            "--switch-us" => switch_us = number(&option, &value()?, "microseconds")?,
+            "--switch-us" => {
+                slicing.switch_ns = number(&option, &value()?, "microseconds")? * 1000;
+            }
             "--clock" => {
                 has_virtual_clock = match value()?.as_str() {
                     "real" => false,
@@ -107,8 +97,6 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             other => return Err(format!("unknown option {other:?}\n{USAGE}")),
         }
     }
-    let slicing = slicing(slice_us, switch_us)
-        .map_err(|error| format!("--slice-us, --switch-us: {error}"))?;
     match (socket, control) {
         (Some(socket), Some(control)) => Ok(Options {
             socket,
@@ -137,13 +125,13 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_named() {
-        let line = "serve --socket s --control c --free-delay-ms 50 --cards t4,t4 --slice-us 500";
+        let line = "serve --socket s --control c --free-delay-ms 50 --cards t4,t4 --switch-us 5";
         let Ok(Command::Serve(options)) = parse_line(line) else {
             panic!("not a serve command");
         };
         assert_eq!((options.cards.as_str(), options.free_delay.as_millis()), ("t4,t4", 50));
         assert!(!options.with_parent && !options.has_virtual_clock);
-        assert_eq!(options.slicing, Slicing { slice_ns: 500_000, switch_ns: 50_000 });
+        assert_eq!(options.slicing, Slicing { slice_ns: 2_000_000, switch_ns: 5_000 });
         for wrong in
             ["", "serve --socket s", "serve --speed 9", "control s", "exports", "exports new"]
         {
@@ -152,7 +140,6 @@ mod tests {
         for (wrong, word) in [
             ("serve --free-delay-ms soon", "soon"),
             ("serve --switch-us -1", "switch-us"),
-            ("serve --slice-us 0", "slice-us"),
             ("serve --clock sundial", "sundial"),
         ] {
             let error = parse_line(wrong).expect_err("no value");

@@ -2,7 +2,6 @@
 //!
 //! Through it a test reads what the driver really allocated, and orders faults.
 
-use crate::arguments::slicing;
 use crate::faults::Fault;
 use crate::node::Node;
 use crate::serve;
@@ -27,10 +26,6 @@ enum Command {
     /// Sets how long launches take by kernel name; `*` for the others. Replaces what was set
     /// before.
     Kernels { kernels: BTreeMap<String, Entry> },
-    /// Sets how contexts take turns on a card from now on.
-    Slicing { slice_us: u64, switch_us: u64 },
-    /// [`Fault::FreeDelay`]
-    FreeDelay { ms: u64 },
     /// [`Fault::OutOfMemory`]
     Oom { card: usize, nth: u64 },
     /// [`Fault::Slow`]
@@ -51,13 +46,7 @@ fn execute(command: Command, node: &Node) -> Result<Value, String> {
     match command {
         Command::Ledger => return Ok(node.report()),
         Command::History => return Ok(node.history()),
-        Command::Slicing { slice_us, switch_us } => {
-            node.set_slicing(
-                slicing(slice_us, switch_us).map_err(|error| format!("slicing: {error}"))?,
-            );
-        }
         Command::ResetPeaks => node.reset_peaks(),
-        Command::FreeDelay { ms } => node.inject(Fault::FreeDelay(Duration::from_millis(ms)))?,
         Command::Kernels { kernels } => node.set_durations(Durations::new(&kernels)),
         Command::Oom { card, nth } => node.inject(Fault::OutOfMemory { card, nth })?,
         Command::Slow { symbol, us } => node.inject(Fault::Slow { symbol, us })?,

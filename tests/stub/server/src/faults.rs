@@ -5,13 +5,11 @@
 //!
 //! | fault | takes effect |
 //! |---|---|
-//! | [`Fault::FreeDelay`] | in [`Node::detach`](crate::node::Node::detach), when a client's connection ends |
 //! | [`Fault::OutOfMemory`] | in the ledger, before it grants an allocation |
 //! | [`Fault::Slow`] | in the client, whose counters have a delay for every symbol |
 //! | [`Fault::Xid`], [`Fault::Lost`], [`Fault::RemapFailed`] | in the client, beside its counters |
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 use stub_engine::counters::Counters;
 use stub_engine::health::{CardSet, Xid};
 use stub_engine::ledger::Ledger;
@@ -20,8 +18,6 @@ use stub_engine::symbols::Library;
 /// A fault.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// The driver takes this long to free the memory of processes that end from now on.
-    FreeDelay(Duration),
     /// The `nth` allocation on `card` from now (1 is the next) is out of memory.
     OutOfMemory {
         /// The card's index.
@@ -63,7 +59,7 @@ impl Fault {
     /// The card that has it.
     fn card(&self) -> Option<usize> {
         match *self {
-            Self::FreeDelay(_) | Self::Slow { .. } => None,
+            Self::Slow { .. } => None,
             Self::OutOfMemory { card, .. }
             | Self::Xid { card, .. }
             | Self::Lost { card, .. }
@@ -73,10 +69,8 @@ impl Fault {
 }
 
 /// The faults in force, but for those that the ledger counts down.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Faults {
-    /// How long the memory of a process that has ended stays allocated.
-    pub free_delay: Duration,
     delays: Vec<Delay>,
     lost: CardSet,
     remap_failed: CardSet,
@@ -91,16 +85,6 @@ struct Delay {
 }
 
 impl Faults {
-    /// With no fault but this delay.
-    pub fn new(free_delay: Duration) -> Self {
-        Self {
-            free_delay,
-            delays: Vec::new(),
-            lost: CardSet::default(),
-            remap_failed: CardSet::default(),
-        }
-    }
-
     /// Puts a fault into force, also in the clients that are connected.
     pub fn inject<'a>(
         &mut self,
@@ -113,7 +97,6 @@ impl Faults {
             return Err(format!("card {card} must be below {cards}"));
         }
         match fault {
-            Fault::FreeDelay(delay) => self.free_delay = delay,
             Fault::OutOfMemory { card, nth } => {
                 if nth == 0 {
                     return Err("oom: nth 0 must be at least 1".into());

@@ -19,7 +19,6 @@ use stub_engine::profile::Card;
 use stub_engine::report;
 use stub_engine::ring::Shared;
 use stub_engine::symbols::Library;
-use stub_engine::time::Slicing;
 use stub_engine::wire::{Operation, Reply, Request};
 
 /// The longest that a client's thread may take to notice the client's end.
@@ -58,6 +57,8 @@ struct Inner {
     /// By client id.
     counters: Vec<ClientCounters>,
     faults: Faults,
+    /// How long the memory of a process that has ended stays allocated.
+    free_delay: Duration,
     durations: Durations,
     durations_version: u64,
     is_ending: bool,
@@ -80,7 +81,8 @@ impl Node {
             ledger: Ledger::new(&cards),
             exported: Exported::default(),
             counters: Vec::new(),
-            faults: Faults::new(free_delay),
+            faults: Faults::default(),
+            free_delay,
             durations: Durations::default(),
             durations_version: 1,
             is_ending: false,
@@ -120,7 +122,7 @@ impl Node {
         inner.counters[client.0] =
             ClientCounters::Last(Box::new(inner.counters[client.0].activity()));
         self.ending.notify_all();
-        let due = Instant::now() + inner.faults.free_delay;
+        let due = Instant::now() + inner.free_delay;
         while let left = due.saturating_duration_since(Instant::now())
             && !left.is_zero()
             && !inner.is_ending
@@ -225,13 +227,6 @@ impl Node {
         let mut time = self.time();
         time.catch_up();
         report::history(&inner.ledger, &time.machine)
-    }
-
-    /// Changes how contexts take turns, from now on.
-    pub fn set_slicing(&self, slicing: Slicing) {
-        let mut time = self.time();
-        let now = time.catch_up();
-        time.machine.set_slicing(slicing, now);
     }
 
     /// Sets peaks to the current values.

@@ -117,7 +117,7 @@ fn insert(driver: &Driver, primary: usize, sms: Sms) -> Option<usize> {
 fn parts(driver: &Driver, green: usize, primary: usize, sms: Sms) -> Option<State> {
     let owner = (green, sms.count);
     let default = stream::insert(driver, primary, owner, CU_STREAM_NON_BLOCKING, 0)?;
-    let context = super::insert(driver, sms.device, 0, false).ok()?;
+    let context = super::insert(driver, sms.device, false).ok()?;
     driver.contexts.get(context)?.green.store(green, Ordering::Relaxed);
     Some(State { sms, primary, context, default })
 }

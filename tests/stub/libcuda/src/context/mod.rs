@@ -33,7 +33,6 @@ pub struct Context {
     /// Index in the slab: the owner number of its allocations.
     pub index: AtomicU32,
     pub id: AtomicU64,
-    pub flags: AtomicU32,
     pub is_primary: AtomicBool,
     /// The green context that this entry stands for; 0 for a context.
     pub green: AtomicUsize,
@@ -41,8 +40,6 @@ pub struct Context {
     is_active: AtomicBool,
     attached: AtomicU32,
     pub limits: Limits,
-    cache_config: AtomicU32,
-    shared_config: AtomicU32,
     /// The default stream.
     pub legacy: Lane,
     /// The per-thread default streams.
@@ -60,14 +57,11 @@ impl Default for Context {
             card: AtomicUsize::new(0),
             index: AtomicU32::new(0),
             id: AtomicU64::new(0),
-            flags: AtomicU32::new(0),
             is_primary: AtomicBool::new(false),
             green: AtomicUsize::new(0),
             is_active: AtomicBool::new(false),
             attached: AtomicU32::new(0),
             limits: Limits::default(),
-            cache_config: AtomicU32::new(0),
-            shared_config: AtomicU32::new(0),
             legacy: Lane::default(),
             threads: std::array::from_fn(|_| Lane::default()),
             host: Lane::default(),
@@ -140,11 +134,10 @@ impl Context {
     }
 
     /// Prepares a slot for a context on a device. It is not active yet.
-    pub fn set(&self, driver: &Driver, device: CUdevice, flags: u32, is_primary: bool) {
+    pub fn set(&self, driver: &Driver, device: CUdevice, is_primary: bool) {
         self.device.store(device, Ordering::Relaxed);
         self.card.store(driver.devices[device as usize], Ordering::Relaxed);
         self.id.store(driver.new_id(), Ordering::Relaxed);
-        self.flags.store(flags, Ordering::Relaxed);
         self.is_primary.store(is_primary, Ordering::Relaxed);
         self.green.store(0, Ordering::Relaxed);
         self.attached.store(1, Ordering::Relaxed);
@@ -156,8 +149,6 @@ impl Context {
         let bytes = driver.engine.cards()[self.card()].profile.context_bytes;
         driver.engine.charge(self.card(), Kind::Context, bytes).map_err(crate::memory::refused)?;
         self.limits.reset();
-        self.cache_config.store(0, Ordering::Relaxed);
-        self.shared_config.store(0, Ordering::Relaxed);
         self.is_active.store(true, Ordering::Release);
         Ok(())
     }
@@ -197,7 +188,7 @@ pub fn create(context: Out<CUcontext>, flags: u32, device: CUdevice) -> Answer {
     if context.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let created = insert(driver, device, flags, false)?;
+    let created = insert(driver, device, false)?;
     let made = driver.contexts.get(created).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = made.activate(driver) {
         driver.contexts.remove(created);
@@ -208,11 +199,11 @@ pub fn create(context: Out<CUcontext>, flags: u32, device: CUdevice) -> Answer {
 }
 
 /// A context that is not active yet.
-pub fn insert(driver: &Driver, device: CUdevice, flags: u32, is_primary: bool) -> Answer<usize> {
+pub fn insert(driver: &Driver, device: CUdevice, is_primary: bool) -> Answer<usize> {
     let created = driver
         .contexts
         .insert(|context, own_handle| {
-            context.set(driver, device, flags, is_primary);
+            context.set(driver, device, is_primary);
             let index = driver.contexts.index(own_handle).unwrap_or_default();
             context.index.store(index as u32, Ordering::Relaxed);
         })
@@ -343,29 +334,6 @@ pub fn get_current(context: Out<CUcontext>) -> Answer {
 /// `cuCtxGetDevice`
 pub fn get_device(device: Out<CUdevice>) -> Answer {
     device.put(current()?.1.device.load(Ordering::Relaxed))
-}
-
-/// `cuCtxGetDevice_v2`
-pub fn get_device_of(device: Out<CUdevice>, context: CUcontext) -> Answer {
-    device.put(named(context)?.1.device.load(Ordering::Relaxed))
-}
-
-/// `cuCtxGetFlags`
-pub fn get_flags(flags: Out<u32>) -> Answer {
-    flags.put(current()?.1.flags.load(Ordering::Relaxed))
-}
-
-/// `cuCtxSetFlags`
-pub fn set_flags(flags: u32) -> Answer {
-    let (_, context, _) = current()?;
-    check_flags(flags)?;
-    context.flags.store(flags, Ordering::Relaxed);
-    Ok(())
-}
-
-/// `cuCtxGetId`
-pub fn get_id(context: CUcontext, id: Out<u64>) -> Answer {
-    id.put(named(context)?.1.id.load(Ordering::Relaxed))
 }
 
 /// `cuCtxGetApiVersion`

@@ -7,7 +7,6 @@ use crate::memory::{graph_pool, pool};
 use crate::process::{Driver, driver, handle, lock};
 use driver_sys::cuda::*;
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
 /// One device's primary context.
 #[derive(Default)]
@@ -38,11 +37,10 @@ pub fn retain(context: Out<CUcontext>, device: CUdevice) -> Answer {
 pub fn acquire(driver: &Driver, device: CUdevice) -> Answer<usize> {
     let mut primary = lock(&driver.primaries[device as usize]);
     if primary.handle == 0 {
-        primary.handle = context::insert(driver, device, primary.flags, true)?;
+        primary.handle = context::insert(driver, device, true)?;
     }
     if primary.retained == 0 {
         let found = driver.contexts.get(primary.handle).ok_or(CUDA_ERROR_INVALID_CONTEXT)?;
-        found.flags.store(primary.flags, Ordering::Relaxed);
         found.activate(driver)?;
     }
     primary.retained += 1;
@@ -87,11 +85,8 @@ pub fn get_state(device: CUdevice, flags: Out<u32>, active: Out<i32>) -> Answer 
 
 /// `cuDevicePrimaryCtxSetFlags`
 pub fn set_flags(device: CUdevice, flags: u32) -> Answer {
-    let (driver, mut primary) = of(device)?;
+    let (_, mut primary) = of(device)?;
     context::check_flags(flags)?;
     primary.flags = flags;
-    if let Some(context) = driver.contexts.get(primary.handle) {
-        context.flags.store(flags, Ordering::Relaxed);
-    }
     Ok(())
 }

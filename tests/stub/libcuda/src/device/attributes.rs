@@ -1,10 +1,10 @@
-//! The names that profiles use for device attributes.
+//! The names that profiles use for device attributes. A card has 0 for all others.
 
 use driver_sys::cuda::*;
 
 macro_rules! attributes {
     ($($name:ident = $number:ident;)*) => {
-        /// The attribute's name in a profile; `None` where the header has no such attribute.
+        /// The attribute's name in a profile, if any profile has it.
         pub fn name(attribute: CUdevice_attribute) -> Option<&'static str> {
             match attribute {
                 $($number => Some(stringify!($name)),)*
@@ -30,11 +30,8 @@ attributes! {
     clock_rate = CU_DEVICE_ATTRIBUTE_CLOCK_RATE;
     texture_alignment = CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT;
     gpu_overlap = CU_DEVICE_ATTRIBUTE_GPU_OVERLAP;
-    multiprocessor_count = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-    kernel_exec_timeout = CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT;
     integrated = CU_DEVICE_ATTRIBUTE_INTEGRATED;
     can_map_host_memory = CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY;
-    compute_mode = CU_DEVICE_ATTRIBUTE_COMPUTE_MODE;
     maximum_texture1d_width = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH;
     maximum_texture2d_width = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH;
     maximum_texture2d_height = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT;
@@ -47,9 +44,7 @@ attributes! {
     surface_alignment = CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT;
     concurrent_kernels = CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS;
     ecc_enabled = CU_DEVICE_ATTRIBUTE_ECC_ENABLED;
-    pci_bus_id = CU_DEVICE_ATTRIBUTE_PCI_BUS_ID;
     pci_device_id = CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID;
-    tcc_driver = CU_DEVICE_ATTRIBUTE_TCC_DRIVER;
     memory_clock_rate = CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE;
     global_memory_bus_width = CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH;
     l2_cache_size = CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
@@ -64,7 +59,6 @@ attributes! {
     maximum_texture3d_width_alternate = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE;
     maximum_texture3d_height_alternate = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE;
     maximum_texture3d_depth_alternate = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE;
-    pci_domain_id = CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID;
     texture_pitch_alignment = CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT;
     maximum_texturecubemap_width = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH;
     maximum_texturecubemap_layered_width = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH;
@@ -89,8 +83,6 @@ attributes! {
     maximum_texture2d_linear_pitch = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH;
     maximum_texture2d_mipmapped_width = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH;
     maximum_texture2d_mipmapped_height = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT;
-    compute_capability_major = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
-    compute_capability_minor = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
     maximum_texture1d_mipmapped_width = CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH;
     stream_priorities_supported = CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED;
     global_l1_cache_supported = CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED;
@@ -98,82 +90,30 @@ attributes! {
     max_shared_memory_per_multiprocessor = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
     max_registers_per_multiprocessor = CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR;
     managed_memory = CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY;
-    multi_gpu_board = CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD;
-    multi_gpu_board_group_id = CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID;
-    host_native_atomic_supported = CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED;
     single_to_double_precision_perf_ratio = CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO;
-    pageable_memory_access = CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS;
     concurrent_managed_access = CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
     compute_preemption_supported = CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED;
     can_use_host_pointer_for_registered_mem = CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM;
-    can_use_stream_mem_ops_v1 = CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1;
-    can_use_64_bit_stream_mem_ops_v1 = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1;
-    can_use_stream_wait_value_nor_v1 = CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1;
     cooperative_launch = CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH;
-    cooperative_multi_device_launch = CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH;
     max_shared_memory_per_block_optin = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
     can_flush_remote_writes = CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES;
     host_register_supported = CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED;
-    pageable_memory_access_uses_host_page_tables = CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES;
-    direct_managed_mem_access_from_host = CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST;
     virtual_address_management_supported = CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED;
     handle_type_posix_file_descriptor_supported = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-    handle_type_win32_handle_supported = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED;
-    handle_type_win32_kmt_handle_supported = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED;
     max_blocks_per_multiprocessor = CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR;
     generic_compression_supported = CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED;
     max_persisting_l2_cache_size = CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE;
     max_access_policy_window_size = CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE;
-    gpu_direct_rdma_with_cuda_vmm_supported = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
     reserved_shared_memory_per_block = CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK;
-    sparse_cuda_array_supported = CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED;
     read_only_host_register_supported = CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
-    timeline_semaphore_interop_supported = CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED;
     memory_pools_supported = CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
-    gpu_direct_rdma_supported = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED;
-    gpu_direct_rdma_flush_writes_options = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS;
-    gpu_direct_rdma_writes_ordering = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING;
     mempool_supported_handle_types = CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES;
     cluster_launch = CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH;
-    deferred_mapping_cuda_array_supported = CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED;
-    can_use_64_bit_stream_mem_ops = CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
-    can_use_stream_wait_value_nor = CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR;
-    dma_buf_supported = CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED;
-    ipc_event_supported = CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED;
     mem_sync_domain_count = CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT;
     tensor_map_access_supported = CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED;
-    handle_type_fabric_supported = CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED;
-    unified_function_pointers = CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS;
-    numa_config = CU_DEVICE_ATTRIBUTE_NUMA_CONFIG;
     numa_id = CU_DEVICE_ATTRIBUTE_NUMA_ID;
     multicast_supported = CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED;
-    mps_enabled = CU_DEVICE_ATTRIBUTE_MPS_ENABLED;
     host_numa_id = CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
-    d3d12_cig_supported = CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED;
-    mem_decompress_algorithm_mask = CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK;
-    mem_decompress_maximum_length = CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH;
-    vulkan_cig_supported = CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED;
-    gpu_pci_device_id = CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID;
-    gpu_pci_subsystem_id = CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID;
     host_numa_virtual_memory_management_supported = CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    host_numa_memory_pools_supported = CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED;
-    host_numa_multinode_ipc_supported = CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED;
-    host_memory_pools_supported = CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED;
     host_virtual_memory_management_supported = CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
-    host_alloc_dma_buf_supported = CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED;
-    only_partial_host_native_atomic_supported = CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED;
-    atomic_reduction_supported = CU_DEVICE_ATTRIBUTE_ATOMIC_REDUCTION_SUPPORTED;
-    locality_domain_count = CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT;
-    max_oversized_shared_memory_per_block = CU_DEVICE_ATTRIBUTE_MAX_OVERSIZED_SHARED_MEMORY_PER_BLOCK;
-    d3d12_cig_streams_supported = CU_DEVICE_ATTRIBUTE_D3D12_CIG_STREAMS_SUPPORTED;
-    dma_buf_mmap_supported = CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED;
-    logical_endpoint_unicast_supported = CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_UNICAST_SUPPORTED;
-    logical_endpoint_multicast_supported = CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_MULTICAST_SUPPORTED;
-    logical_endpoint_counted_ops_supported = CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED;
-    logical_endpoint_unicast_access_on_owner_device_supported = CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_UNICAST_ACCESS_ON_OWNER_DEVICE_SUPPORTED;
-    locality_domain_multiprocessor_count = CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT;
-    logical_endpoint_supported_handle_types = CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_SUPPORTED_HANDLE_TYPES;
-    vulkan_cig_streams_supported = CU_DEVICE_ATTRIBUTE_VULKAN_CIG_STREAMS_SUPPORTED;
-    tensor_map_large_tensor_min_size = CU_DEVICE_ATTRIBUTE_TENSOR_MAP_LARGE_TENSOR_MIN_SIZE;
-    gpu_direct_rdma_with_localized_memory_supported = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_LOCALIZED_MEMORY_SUPPORTED;
 }

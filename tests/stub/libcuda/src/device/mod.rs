@@ -55,7 +55,9 @@ pub fn compute_capability(major: Out<i32>, minor: Out<i32>, device: CUdevice) ->
 
 /// The value of an attribute of a card.
 pub fn attribute_of(card: &Card, attribute: CUdevice_attribute) -> Answer<i32> {
-    let name = attributes::name(attribute).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    if attribute == 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
     let profile = &card.profile;
     Ok(match attribute {
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => profile.compute_capability.0 as i32,
@@ -64,7 +66,10 @@ pub fn attribute_of(card: &Card, attribute: CUdevice_attribute) -> Answer<i32> {
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => card.pci_bus() as i32,
         CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID => card.index as i32,
         CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID => profile.pci_device_id.cast_signed(),
-        _ => profile.attributes.get(name).copied().unwrap_or(0),
+        _ => {
+            let name = attributes::name(attribute);
+            name.and_then(|name| profile.attributes.get(name)).copied().unwrap_or(0)
+        }
     })
 }
 

@@ -11,16 +11,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 
 const PAGE: usize = 4096;
-/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTALLOC_DEVICEMAP`, macros in the header.
-const PORTABLE: u32 = 1;
-const DEVICEMAP: u32 = 2;
 
 /// A range of pinned memory.
 #[derive(Clone, Copy)]
 pub struct Pinned {
     pub base: u64,
     pub bytes: u64,
-    pub flags: u32,
     /// Whether it is registered memory of the program.
     pub is_registered: bool,
     /// The handle of its context.
@@ -62,8 +58,7 @@ pub fn alloc(pointer: Out<*mut c_void>, bytes: u64, flags: u32) -> Answer {
     }
     let base = memory as u64;
     // With unified addressing every pinned range is portable and mapped.
-    let flags = flags | PORTABLE | DEVICEMAP;
-    let pinned = Pinned { base, bytes, flags, is_registered: false, context };
+    let pinned = Pinned { base, bytes, is_registered: false, context };
     lock(&driver.host).0.insert(base, pinned);
     pointer.put(memory.cast())
 }
@@ -95,7 +90,7 @@ pub fn register(pointer: Host, bytes: u64, flags: u32) -> Answer {
     if table.overlaps(pointer.0, bytes) {
         return Err(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
-    let pinned = Pinned { base: pointer.0, bytes, flags, is_registered: true, context };
+    let pinned = Pinned { base: pointer.0, bytes, is_registered: true, context };
     table.0.insert(pointer.0, pinned);
     Ok(())
 }
@@ -120,11 +115,4 @@ pub fn device_pointer(device: OutWide, pointer: Host, flags: u32) -> Answer {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     device.put(pointer.0)
-}
-
-/// `cuMemHostGetFlags`
-pub fn flags(flags: Out<u32>, pointer: Host) -> Answer {
-    let (driver, ..) = current()?;
-    let found = lock(&driver.host).find(pointer.0, 1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    flags.put(found.flags)
 }

@@ -2,7 +2,7 @@
 //! of the card's profile.
 
 use crate::Answer;
-use crate::boundary::{In, Out};
+use crate::boundary::Out;
 use crate::context::current;
 use crate::device::attribute_of;
 use crate::module::function::{self, Function};
@@ -113,40 +113,4 @@ pub fn potential_block_size_with_flags(
     _flags: u32,
 ) -> Answer {
     potential_block_size(grid, block, function, dynamic_by_block, dynamic, limit)
-}
-
-/// `cuOccupancyAvailableDynamicSMemPerBlock`
-pub fn available_shared(
-    bytes: Out<usize>,
-    function: CUfunction,
-    blocks: i32,
-    block: i32,
-) -> Answer {
-    let (driver, context, _) = current()?;
-    let function = function::find(driver, function)?;
-    if blocks <= 0 || block <= 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let multiprocessor = of(driver, context.card())?;
-    let fixed = function.attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-    let left = multiprocessor.shared / blocks - multiprocessor.reserved_per_block - fixed;
-    bytes.put(left.max(0) as usize)
-}
-
-/// `cuOccupancyMaxActiveClusters`: a cluster is one block.
-pub fn active_clusters(
-    clusters: Out<i32>,
-    function: CUfunction,
-    config: In<CUlaunchConfig>,
-) -> Answer {
-    let (driver, context, _) = current()?;
-    let function = function::find(driver, function)?;
-    let config = config.get()?;
-    let block = (config.blockDimX * config.blockDimY * config.blockDimZ) as i32;
-    if block <= 0 {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    let multiprocessor = of(driver, context.card())?;
-    let dynamic = i64::from(config.sharedMemBytes);
-    clusters.put(multiprocessor.blocks(function, block, dynamic)? * multiprocessor.count)
 }

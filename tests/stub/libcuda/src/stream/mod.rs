@@ -316,11 +316,6 @@ pub fn get_context(stream: CUstream, context: Out<CUcontext>) -> Answer {
     context.put(handle(green.map_or(queue.context().1, |green| green.context)))
 }
 
-/// `cuStreamGetDevice`
-pub fn get_device(stream: CUstream, device: Out<CUdevice>) -> Answer {
-    device.put(resolve(stream)?.1.context().0.device.load(Ordering::Relaxed))
-}
-
 /// `cuStreamAddCallback`: calls it at once.
 pub fn add_callback(
     stream: CUstream,

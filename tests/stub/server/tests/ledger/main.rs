@@ -145,48 +145,6 @@ fn eight_racing_processes_half_of_them_killed_are_recorded_to_the_byte() {
     }
 }
 
-fn bytes_are_released_after(millis: u64) {
-    let delay = Duration::from_millis(millis);
-    let server = Server::start(&format!("delay-{millis}"), &["--cards", "t4"]);
-    let done = server.ask(&json!({"command": "free-delay", "ms": millis}));
-    assert_eq!(done, json!({"ok": true}));
-    let watch = server.watch();
-    let mut client = server.client("");
-    let pid = client.process.id();
-    assert_eq!(client.does("charge 12345"), [1]);
-    assert_eq!(watch.processes(0, RealClock.now()).expect("list")[0].pid, pid);
-    let killed = Instant::now();
-    client.kill();
-    wait_for("the bytes", || {
-        let is_listed =
-            watch.processes(0, RealClock.now())?.iter().any(|process| process.pid == pid);
-        let ledger = server.ledger();
-        let state = &row(&ledger, pid)["state"];
-        let used = ledger["cards"][0]["used"].as_u64()?;
-        assert_eq!(used, if state == "freed" { 0 } else { 12345 }, "{state}");
-        assert!(is_listed || state == "freed", "not listed, but {state}");
-        if used == 0 {
-            assert!(killed.elapsed() >= delay, "back before {delay:?}");
-        }
-        (used == 0).then_some(())
-    });
-}
-
-#[test]
-fn bytes_are_released_after_no_delay() {
-    bytes_are_released_after(0);
-}
-
-#[test]
-fn bytes_are_released_after_50_ms_and_not_before() {
-    bytes_are_released_after(50);
-}
-
-#[test]
-fn bytes_are_released_after_500_ms_and_not_before() {
-    bytes_are_released_after(500);
-}
-
 #[test]
 fn a_forked_child_holds_its_parents_bytes_as_long_as_it_lives() {
     let server = Server::start("fork", &["--cards", "t4"]);
@@ -243,7 +201,6 @@ fn a_wrong_command_returns_an_error() {
         (json!({"command": "lose", "card": 1}), "card 1"),
         (json!({"command": "xid", "card": 0}), "xid"),
         (json!({"command": "slow", "symbol": "cudaMalloc", "us": 1}), "cudaMalloc"),
-        (json!({"command": "free-delay"}), "ms"),
         (json!(7), "7"),
     ] {
         let answer = server.ask(&command);

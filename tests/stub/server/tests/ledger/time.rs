@@ -109,7 +109,7 @@ fn two_processes_get_their_requests_and_never_more_than_the_card() {
 
 #[test]
 fn on_a_virtual_clock_every_number_is_exact() {
-    let arguments = ["--cards", "t4", "--clock", "virtual", "--slice-us", "1000"];
+    let arguments = ["--cards", "t4", "--clock", "virtual", "--switch-us", "0"];
     let server = Server::start("virtual", &arguments);
     let mut clients = [server.client("a"), server.client("b")];
     assert_eq!(clients[0].does(&format!("launch 100 {MS} {}", 5 * MS)), [100]);
@@ -120,13 +120,11 @@ fn on_a_virtual_clock_every_number_is_exact() {
     // There was no query yet: now is the latest instant that a client has reported.
     assert_eq!(busy(&server, &clients), [5 * MS, 0]);
     assert_eq!(server.ledger()["now_ns"], 10 * MS);
-    // Slices of 1 ms with 50 us in between: 15 ms are one, and then seven of each.
+    // The first one's slice ends at 11 ms, and the second one has three of 2 ms.
     assert_eq!(clients[1].does(&format!("status {}", 24 * MS)), [1]);
     assert_eq!(clients[1].does(&format!("status {}", 12 * MS)), [1], "what is done stays done");
     let [first, second] = busy(&server, &clients);
-    assert_eq!((second, first), (6 * MS, 19 * MS - 6 * MS - 12 * 50_000));
-    let slicing = json!({"command": "slicing", "slice_us": 5000, "switch_us": 0});
-    assert_eq!(server.ask(&slicing), json!({"ok": true}));
+    assert_eq!((second, first), (6 * MS, 13 * MS));
     assert_eq!(clients[1].does(&format!("launch 100 {MS} {}", 30 * MS)), [100]);
     assert_eq!(clients[0].does(&format!("status {}", 49 * MS)), [0]);
     let expected = busy(&server, &clients);

@@ -29,27 +29,6 @@ pub fn to_host(to: Host, array: CUarray, offset: usize, bytes: u64) -> Answer {
     now((to.0, Side::Host).into(), End::in_array(array, offset), bytes)
 }
 
-/// `cuMemcpyDtoA`
-pub fn from_device(array: CUarray, offset: usize, from: u64, bytes: u64) -> Answer {
-    now(End::in_array(array, offset), (from, Side::Device).into(), bytes)
-}
-
-/// `cuMemcpyAtoD`
-pub fn to_device(to: u64, array: CUarray, offset: usize, bytes: u64) -> Answer {
-    now((to, Side::Device).into(), End::in_array(array, offset), bytes)
-}
-
-/// `cuMemcpyAtoA`
-pub fn between(
-    to: CUarray,
-    to_offset: usize,
-    from: CUarray,
-    from_offset: usize,
-    bytes: u64,
-) -> Answer {
-    now(End::in_array(to, to_offset), End::in_array(from, from_offset), bytes)
-}
-
 /// `cuMemcpyHtoAAsync`
 pub fn from_host_async(
     array: CUarray,

@@ -57,44 +57,6 @@ pub fn set_current(device: CUdevice, pool: CUmemoryPool) -> Answer {
     Ok(())
 }
 
-/// The device of a location, for the kind of memory that pools have here.
-fn device_at(location: In<CUmemLocation>, kind: CUmemAllocationType) -> Answer<CUdevice> {
-    let driver = driver()?;
-    let location = location.get()?;
-    match kind {
-        CU_MEM_ALLOCATION_TYPE_PINNED => device_of(driver, location),
-        CU_MEM_ALLOCATION_TYPE_MANAGED => Err(CUDA_ERROR_NOT_SUPPORTED),
-        _ => Err(CUDA_ERROR_INVALID_VALUE),
-    }
-}
-
-/// `cuMemGetDefaultMemPool`
-pub fn get_default_at(
-    pool: Out<CUmemoryPool>,
-    location: In<CUmemLocation>,
-    kind: CUmemAllocationType,
-) -> Answer {
-    get_default(pool, device_at(location, kind)?)
-}
-
-/// `cuMemGetMemPool`
-pub fn get_current_at(
-    pool: Out<CUmemoryPool>,
-    location: In<CUmemLocation>,
-    kind: CUmemAllocationType,
-) -> Answer {
-    get_current(pool, device_at(location, kind)?)
-}
-
-/// `cuMemSetMemPool`
-pub fn set_current_at(
-    location: In<CUmemLocation>,
-    kind: CUmemAllocationType,
-    pool: CUmemoryPool,
-) -> Answer {
-    set_current(device_at(location, kind)?, pool)
-}
-
 /// `cuMemPoolCreate`: device memory.
 pub fn create(pool: Out<CUmemoryPool>, properties: In<CUmemPoolProps>) -> Answer {
     let driver = driver()?;

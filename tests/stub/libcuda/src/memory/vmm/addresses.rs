@@ -213,14 +213,3 @@ pub fn set_access(
     }
     changes.into_iter().try_for_each(|(start, access)| apply(&vmm, &mut table, start, access))
 }
-
-/// `cuMemGetAccess`
-pub fn get_access(flags: Out<u64>, location: In<CUmemLocation>, pointer: CUdeviceptr) -> Answer {
-    let driver = driver()?;
-    let (place, _) = place_of(driver, location.get()?)?;
-    let found = driver.mapped.find(pointer).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if !matches!(found.purpose, Purpose::Virtual(_)) {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    flags.put(found.access.get(place).into())
-}

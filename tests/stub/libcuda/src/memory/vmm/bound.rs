@@ -238,17 +238,3 @@ pub fn unbind(
         _ => Ok(()),
     }
 }
-
-/// `cuMulticastGetGranularity`
-pub fn granularity(
-    granularity: Out<usize>,
-    properties: In<CUmulticastObjectProp>,
-    option: CUmulticastGranularity_flags,
-) -> Answer {
-    driver()?;
-    properties.get()?;
-    if option > CU_MULTICAST_GRANULARITY_RECOMMENDED {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    }
-    granularity.put(GRANULARITY as usize)
-}
