@@ -302,6 +302,9 @@ table! {
     cuGraphExecMemcpyNodeSetParams => graph::change::set_copy;
     cuGraphLaunch | cuGraphLaunch_ptsz => graph::run::launch;
     cuGraphUpload | cuGraphUpload_ptsz => graph::run::upload;
+    cuUserObjectCreate => graph::objects::create;
+    cuGraphRetainUserObject => graph::objects::retain_for_graph;
+    cuGraphReleaseUserObject => graph::objects::release_from_graph;
 
     // Texture objects
     cuTexObjectCreate => texture::create;

@@ -225,5 +225,5 @@ pub fn instantiate_with_params(
 
 /// `cuGraphExecDestroy`: a launch that runs continues.
 pub fn destroy(exec: CUgraphExec) -> Answer {
-    with(|graphs| graphs.execs.remove(&(exec as usize)).map(drop).ok_or(CUDA_ERROR_INVALID_VALUE))
+    with(|graphs| graphs.execs.remove(&(exec as usize)).ok_or(CUDA_ERROR_INVALID_VALUE)).map(drop)
 }

@@ -12,6 +12,7 @@ pub mod exec;
 pub mod memory;
 pub mod model;
 pub mod nodes;
+pub mod objects;
 pub mod run;
 pub mod task;
 
@@ -21,9 +22,14 @@ use crate::process::{driver, handle, lock};
 use driver_sys::cuda::*;
 use model::Graphs;
 
-/// Runs a function with the table of graphs.
+/// Runs a function with the table of graphs. What ends is dropped when the table is unlocked.
 pub fn with<T>(run: impl FnOnce(&mut Graphs) -> Answer<T>) -> Answer<T> {
-    run(&mut lock(&driver()?.graphs))
+    let mut graphs = lock(&driver()?.graphs);
+    let answer = run(&mut graphs);
+    let ended = std::mem::take(&mut graphs.ended);
+    drop(graphs);
+    drop(ended);
+    answer
 }
 
 /// `cuGraphCreate`

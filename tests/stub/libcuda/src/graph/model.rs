@@ -7,6 +7,7 @@
 
 use super::exec::Exec;
 use super::memory::Layouts;
+use super::objects::Objects;
 use super::task::Task;
 use crate::Answer;
 use driver_sys::cuda::CUDA_ERROR_INVALID_VALUE;
@@ -39,9 +40,10 @@ pub struct Graph {
     pub executable: usize,
     /// The number of captures that add to it now.
     pub captures: u32,
+    pub objects: Objects,
 }
 
-/// All graphs of the process, and their executable graphs.
+/// All graphs of the process, their executable graphs, and user objects.
 #[derive(Default)]
 pub struct Graphs {
     all: BTreeMap<usize, Graph>,
@@ -50,6 +52,10 @@ pub struct Graphs {
     handles: usize,
     ids: u32,
     pub execs: BTreeMap<usize, Arc<Exec>>,
+    /// The program's own references to user objects.
+    pub objects: Objects,
+    /// The user objects of destroyed graphs.
+    pub ended: Vec<Objects>,
 }
 
 impl Graphs {
@@ -72,6 +78,7 @@ impl Graphs {
                 memory: None,
                 executable: 0,
                 captures: 0,
+                objects: Objects::new(),
             },
         );
         handle
@@ -122,6 +129,7 @@ impl Graphs {
     /// Destroys a graph with its nodes and their child graphs.
     pub fn discard(&mut self, graph: usize) {
         let Some(found) = self.all.remove(&graph) else { return };
+        self.ended.push(found.objects);
         for node in found.nodes.into_values() {
             self.nodes_by_handle.remove(&node.handle);
             if let Task::Child(child) = node.task {

@@ -2,8 +2,10 @@
 
 use super::{allocate, alone, fails, kernel, ok, start};
 use crate::table::*;
+use core::ffi::c_void;
 use driver_sys::cuda::*;
 use std::ptr::{null, null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub fn graph() -> CUgraph {
     let mut graph = null_mut();
@@ -183,5 +185,36 @@ fn a_step_takes_over_only_work_of_its_kind() {
         assert_eq!(back, [7, 7, 7, 7, 7, 7, 7, 7, 0]);
         ok!(cuGraphExecDestroy(exec));
         fails!(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(exec, null_mut()));
+    });
+}
+
+unsafe extern "C" fn count(counter: *mut c_void) {
+    // SAFETY: the test's counter outlives the graph.
+    unsafe { &*counter.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn user_objects_live_as_long_as_a_graph_keeps_them() {
+    alone(&[], || {
+        start();
+        let ended = AtomicU32::new(0);
+        let pointer = (&raw const ended).cast_mut().cast();
+        let create = || {
+            let (mut object, flags) = (null_mut(), CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+            ok!(cuUserObjectCreate(&raw mut object, pointer, Some(count), 1, flags));
+            object
+        };
+        let (graph, first, second) = (graph(), create(), create());
+        for object in [first, second] {
+            ok!(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+        }
+        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphRetainUserObject(graph, first, 1, 0));
+        ok!(cuGraphReleaseUserObject(graph, first, 1));
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        let exec = instantiate(graph);
+        ok!(cuGraphDestroy(graph));
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        ok!(cuGraphExecDestroy(exec));
+        assert_eq!(ended.load(Ordering::Relaxed), 2);
     });
 }
