@@ -6,6 +6,7 @@
 
 use super::memory;
 use super::model::Graphs;
+use super::objects::Objects;
 use super::run::{self, Running};
 use super::task::Task;
 use super::with;
@@ -32,6 +33,8 @@ pub struct Step {
 
 /// An executable graph.
 pub struct Exec {
+    /// What it keeps alive.
+    _objects: Objects,
     pub state: Mutex<State>,
 }
 
@@ -139,13 +142,14 @@ fn make(graph: CUgraph, flags: u64) -> Result<usize, Fault> {
     if found.captures > 0 || is_taken {
         return Err(plainly(CUDA_ERROR_INVALID_VALUE));
     }
+    let objects = found.objects.clone();
     let steps = plan(&graphs, graph as usize).map_err(plainly)?;
     let parts = memory::parts(&steps)?;
     let frees_first = flags & u64::from(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     let memory = Footprint::new(driver, parts, frees_first);
     let made = graphs.new_handle();
     let state = Mutex::new(State { running: Running::new(&steps), steps, memory });
-    graphs.execs.insert(made, Arc::new(Exec { state }));
+    graphs.execs.insert(made, Arc::new(Exec { _objects: objects, state }));
     graphs.graph_mut(graph as usize).map_err(plainly)?.executable = made;
     Ok(made)
 }

@@ -1,7 +1,7 @@
 //! Exact copies of parts of arrays: on their own, in streams and in graphs.
 
 use super::arrays::{bytes, create, download, shape, try_create, upload};
-use super::{alone, fails, ok, start};
+use super::{alone, fails, invalid, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::mem::zeroed;
@@ -36,7 +36,7 @@ fn a_part_of_a_volume_is_copied_exactly() {
         ] {
             let mut wrong = copy;
             change(&mut wrong);
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpy3D_v2(&raw const wrong));
+            invalid!(cuMemcpy3D_v2(&raw const wrong));
         }
     });
 }
@@ -70,7 +70,7 @@ fn rows_are_copied_between_arrays_and_pitched_memory() {
         ok!(cuMemcpy2D(&raw const old));
         assert_eq!(back, from);
         old.Height = 8;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpy2D(&raw const old));
+        invalid!(cuMemcpy2D(&raw const old));
     });
 }
 
@@ -89,17 +89,17 @@ fn lines_are_copied_to_and_from_arrays() {
         ok!(cuMemcpyAtoHAsync_v2(back.as_mut_ptr().cast(), first, 0, 64, null_mut()));
         assert_eq!(back, from);
         let out = back.as_mut_ptr().cast();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoH_v2(out, first, 1, 64));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoH_v2(out, first, usize::MAX, 64));
+        invalid!(cuMemcpyAtoH_v2(out, first, 1, 64));
+        invalid!(cuMemcpyAtoH_v2(out, first, usize::MAX, 64));
         let (result, pairs) = try_create(&shape([64, 0, 0], 2, 0));
         assert_eq!(result, CUDA_SUCCESS);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoH_v2(out, pairs, 1, 2));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoH_v2(out, pairs, 0, 3));
+        invalid!(cuMemcpyAtoH_v2(out, pairs, 1, 2));
+        invalid!(cuMemcpyAtoH_v2(out, pairs, 0, 3));
         // The address of an array's elements is no device pointer.
         let driver = crate::process::driver().expect("initialised");
         let address = crate::memory::array::find(driver, first).expect("an array").address;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(out, address, 1));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
+        invalid!(cuMemcpyDtoH_v2(out, address, 1));
+        invalid!(cuMemFree_v2(address));
         fails!(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(null_mut(), null_mut(), address));
     });
 }
@@ -148,12 +148,16 @@ fn graphs_copy_to_and_from_arrays() {
         assert_eq!(back, expected);
         let mut node = null_mut();
         let too_large = upload(array, &from, [8, 9, 1]);
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddMemcpyNode(&raw mut node, graph, null(), 0, &raw const too_large, null_mut())
-        );
+        invalid!(cuGraphAddMemcpyNode(
+            &raw mut node,
+            graph,
+            null(),
+            0,
+            &raw const too_large,
+            null_mut()
+        ));
         ok!(cuArrayDestroy(array));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(exec, stream));
+        invalid!(cuGraphLaunch(exec, stream));
     });
 }
 

@@ -1,7 +1,7 @@
 //! Capture: the nodes of calls on a capturing stream, and calls that invalidate it.
 
 use super::graphs::{add_empty, graph, instantiate};
-use super::{allocate, alone, fails, kernel, launch, ok, start};
+use super::{allocate, alone, fails, invalid, kernel, launch, ok, start};
 use crate::table::*;
 use core::ffi::c_void;
 use driver_sys::cuda::*;
@@ -180,7 +180,7 @@ fn a_capture_has_a_beginning_and_an_end() {
         let stream = stream(0);
         fails!(CUDA_ERROR_ILLEGAL_STATE, cuStreamEndCapture(stream, out));
         fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(null_mut(), GLOBAL));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuStreamBeginCapture_v2(stream, 3));
+        invalid!(cuStreamBeginCapture_v2(stream, 3));
         fails!(
             CUDA_ERROR_INVALID_HANDLE,
             cuStreamBeginCapture_v2(without_provenance_mut(64), GLOBAL)
@@ -278,7 +278,7 @@ fn capture_modes_decide_which_threads_may_make_unsafe_calls() {
         fails!(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuEventQuery(other));
         is_broken(stream);
         mode = 3;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuThreadExchangeStreamCaptureMode(&raw mut mode));
+        invalid!(cuThreadExchangeStreamCaptureMode(&raw mut mode));
     });
 }
 
@@ -345,9 +345,9 @@ fn a_capture_into_a_graph_can_be_looked_at() {
         ));
         assert_eq!((status, graph, count), (CU_STREAM_CAPTURE_STATUS_ACTIVE, existing, 1));
         assert!(id != 0);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(existing));
+        invalid!(cuGraphDestroy(existing));
         let mut exec = null_mut();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(&raw mut exec, existing, 0));
+        invalid!(cuGraphInstantiateWithFlags(&raw mut exec, existing, 0));
         assert_eq!(end(stream), existing);
         let kinds = vec![CU_GRAPH_NODE_TYPE_EMPTY, CU_GRAPH_NODE_TYPE_KERNEL];
         assert_eq!(shape(existing), (kinds, 1));

@@ -179,41 +179,6 @@ fn a_reset_primary_context_has_no_library() {
 }
 
 #[test]
-fn raised_limits_take_memory_of_their_context() {
-    const THREADS: usize = 132 * 2048;
-    alone(&COARSE, || {
-        let context = start();
-        let free = free_bytes();
-        let get = |limit| {
-            let mut value = 0;
-            ok!(cuCtxGetLimit(&raw mut value, limit));
-            value
-        };
-        let (stack, heap) = (CU_LIMIT_STACK_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE);
-        assert_eq!((get(stack), get(heap)), (1024, 8 * MIB));
-        ok!(cuCtxSetLimit(stack, 3 * 1024));
-        assert_eq!((free - free_bytes(), level("local")), (2048 * THREADS, 2048 * THREADS));
-        ok!(cuCtxSetLimit(heap, 10 * MIB));
-        ok!(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 4 * MIB));
-        assert_eq!(level("local"), 2048 * THREADS + 2 * MIB + 3 * MIB);
-        ok!(cuCtxSetLimit(stack, 512));
-        ok!(cuCtxSetLimit(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 1 << 20));
-        assert_eq!(level("local"), 5 * MIB, "less than the default gives nothing");
-        for (limit, value) in [(heap, free_bytes() + 10 * MIB + 1), (stack, usize::MAX)] {
-            let before = get(limit);
-            fails!(CUDA_ERROR_OUT_OF_MEMORY, cuCtxSetLimit(limit, value));
-            assert_eq!((get(limit), level("local")), (before, 5 * MIB));
-        }
-        fails!(CUDA_ERROR_UNSUPPORTED_LIMIT, cuCtxSetLimit(CU_LIMIT_MAX, 1));
-        ok!(cuCtxSetLimit(heap, free_bytes() + 10 * MIB));
-        assert_eq!(free_bytes(), 0);
-        ok!(cuCtxDestroy_v2(context));
-        start();
-        assert_eq!((free_bytes(), level("local"), get(heap)), (free, 0, 8 * MIB));
-    });
-}
-
-#[test]
 fn an_exact_card_takes_only_what_is_requested() {
     alone(&[("STUB_GPU_PROFILE", "h200")], || {
         start();

@@ -1,7 +1,7 @@
 //! Allocation and free nodes: addresses, rules, and captures.
 
 use super::graphs::{add_empty, graph, instantiate, line};
-use super::{allocate, alone, fails, free_bytes, kernel, ok, start};
+use super::{allocate, alone, fails, free_bytes, invalid, kernel, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::ptr::{null, null_mut};
@@ -105,7 +105,7 @@ fn a_node_has_its_address_and_its_bytes_before_any_launch() {
         let mut read = params(0);
         ok!(cuGraphMemAllocNodeGetParams(node, &raw mut read));
         assert_eq!((read.dptr, read.bytesize, read.accessDescCount), (address, 3 * MIB, 0));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphMemAllocNodeGetParams(copied, &raw mut read));
+        invalid!(cuGraphMemAllocNodeGetParams(copied, &raw mut read));
         let freed = add_free(graph, &[copied], address);
         let mut read = 0;
         ok!(cuGraphMemFreeNodeGetParams(freed, &raw mut read));
@@ -129,13 +129,10 @@ fn bad_parameters_and_addresses_are_refused() {
         for change in changes {
             let mut bad = params(64);
             change(&mut bad);
-            fails!(
-                CUDA_ERROR_INVALID_VALUE,
-                cuGraphAddMemAllocNode(out, graph, null(), 0, &raw mut bad)
-            );
+            invalid!(cuGraphAddMemAllocNode(out, graph, null(), 0, &raw mut bad));
         }
         for address in [0, 64, allocate(64)] {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemFreeNode(out, graph, null(), 0, address));
+            invalid!(cuGraphAddMemFreeNode(out, graph, null(), 0, address));
         }
         let mut count = 9;
         ok!(cuGraphGetNodes(graph, null_mut(), &raw mut count));
@@ -143,10 +140,10 @@ fn bad_parameters_and_addresses_are_refused() {
         fails!(CUDA_ERROR_INVALID_DEVICE, cuDeviceGraphMemTrim(7));
         let mut value = 1u64;
         let place = (&raw mut value).cast();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceGetGraphMemAttribute(0, 4, place));
+        invalid!(cuDeviceGetGraphMemAttribute(0, 4, place));
         let (high, now) = (CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceSetGraphMemAttribute(0, high, place));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceSetGraphMemAttribute(0, now, place));
+        invalid!(cuDeviceSetGraphMemAttribute(0, high, place));
+        invalid!(cuDeviceSetGraphMemAttribute(0, now, place));
     });
 }
 
@@ -159,13 +156,16 @@ fn a_graph_with_memory_nodes_frees_once_and_is_instantiated_once() {
         add_free(graph, &[node], address);
         let mut made = null_mut();
         for (graph, after) in [(graph, &[node][..]), (other, &[])] {
-            fails!(
-                CUDA_ERROR_INVALID_VALUE,
-                cuGraphAddMemFreeNode(&raw mut made, graph, after.as_ptr(), after.len(), address)
-            );
+            invalid!(cuGraphAddMemFreeNode(
+                &raw mut made,
+                graph,
+                after.as_ptr(),
+                after.len(),
+                address
+            ));
         }
         let (first, mut second) = (instantiate(graph), null_mut());
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithFlags(&raw mut second, graph, 0));
+        invalid!(cuGraphInstantiateWithFlags(&raw mut second, graph, 0));
         ok!(cuGraphExecDestroy(first));
         let (exec, on) = (instantiate(graph), stream());
         ok!(cuGraphLaunch(exec, null_mut()));
@@ -182,10 +182,7 @@ fn a_free_node_comes_after_its_allocation_node() {
         let (_, address) = add_allocation(graph, &[], 64);
         let freed = add_free(graph, &[add_empty(graph, &[])], address);
         let (mut exec, mut fault) = (null_mut(), null_mut());
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuGraphInstantiate_v2(&raw mut exec, graph, &raw mut fault, null_mut(), 0)
-        );
+        invalid!(cuGraphInstantiate_v2(&raw mut exec, graph, &raw mut fault, null_mut(), 0));
         assert_eq!(fault, freed);
     });
 }
@@ -280,20 +277,17 @@ fn allocations_at_one_address_are_found_by_their_own_size() {
         assert_eq!(range(), (address, 2 * MIB), "the latest");
         // The first one still has its last byte.
         ok!(cuMemsetD8_v2(address, 1, 8 * MIB));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 1, 8 * MIB + 1));
+        invalid!(cuMemsetD8_v2(address, 1, 8 * MIB + 1));
         let freed = add_free(graph, &[second], again);
         let mut node = null_mut();
-        fails!(
-            CUDA_ERROR_INVALID_VALUE,
-            cuGraphAddMemFreeNode(&raw mut node, graph, &raw const freed, 1, address)
-        );
+        invalid!(cuGraphAddMemFreeNode(&raw mut node, graph, &raw const freed, 1, address));
         let (_, kept) = add_allocation(graph, &[freed], MIB);
         assert_eq!(kept, address);
         ok!(cuGraphLaunch(instantiate(graph), null_mut()));
         assert_eq!((recorded(), pool()), ([1, 7, 8, 8, 1], (8, 8)));
         ok!(cuGraphDestroy(graph));
         ok!(cuMemFree_v2(address));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
+        invalid!(cuMemFree_v2(address));
         assert_eq!(recorded()[4], 0);
     });
 }
@@ -305,7 +299,7 @@ fn a_capture_frees_only_memory_of_graphs() {
         let (on, mut pointer, mut graph) = (stream(), 0, null_mut());
         ok!(cuMemAllocAsync(&raw mut pointer, 64, on));
         ok!(cuStreamBeginCapture_v2(on, CU_STREAM_CAPTURE_MODE_GLOBAL));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(pointer, on));
+        invalid!(cuMemFreeAsync(pointer, on));
         fails!(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(on, &raw mut graph));
         ok!(cuMemFreeAsync(pointer, on));
         let mut pool = null_mut();

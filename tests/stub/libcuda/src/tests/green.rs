@@ -1,6 +1,6 @@
 //! Green contexts: divided multiprocessors, streams, and what belongs to the primary context.
 
-use super::{allocate, alone, fails, free_bytes, kernel, launch_blocks, ok, start};
+use super::{allocate, alone, fails, free_bytes, invalid, kernel, launch_blocks, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::mem::zeroed;
@@ -108,9 +108,9 @@ fn an_invalid_resource_is_refused() {
         grown.unnamed2.sm.smCount = 9;
         assert_eq!(describe(&mut [grown]), wrong);
         let (mut green, one) = (null_mut(), descriptor(&mut [groups[0]]));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGreenCtxCreate(&raw mut green, one, 1, 1));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGreenCtxCreate(&raw mut green, null_mut(), 0, 1));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGreenCtxCreate(&raw mut green, one, 0, 4));
+        invalid!(cuGreenCtxCreate(&raw mut green, one, 1, 1));
+        invalid!(cuGreenCtxCreate(&raw mut green, null_mut(), 0, 1));
+        invalid!(cuGreenCtxCreate(&raw mut green, one, 0, 4));
         fails!(CUDA_ERROR_INVALID_DEVICE, cuGreenCtxCreate(&raw mut green, one, 9, 1));
     });
 }
@@ -161,7 +161,7 @@ fn streams_know_their_green_context_and_outlive_it() {
             assert_eq!(found, expected);
         }
         ok!(cuCtxPopCurrent_v2(null_mut()));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuGreenCtxStreamCreate(&mut null_mut(), green, 0, 0));
+        invalid!(cuGreenCtxStreamCreate(&mut null_mut(), green, 0, 0));
         ok!(cuGreenCtxDestroy(green));
         for stream in [made, current] {
             fails!(CUDA_ERROR_STREAM_DETACHED, cuStreamSynchronize(stream));

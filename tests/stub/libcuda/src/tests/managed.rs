@@ -1,6 +1,6 @@
 //! Managed memory, and the attributes of pointers of every kind.
 
-use super::{allocate, alone, fails, free_bytes, ok, start};
+use super::{allocate, alone, fails, free_bytes, invalid, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::ptr::null_mut;
@@ -40,7 +40,7 @@ fn managed_memory_is_read_and_written_by_both_sides_and_takes_no_room() {
         }
         assert_eq!(card["used"], card["context"]["now"]);
         ok!(cuMemFree_v2(pointer));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(pointer));
+        invalid!(cuMemFree_v2(pointer));
         let again = managed(20 << 30);
         assert_eq!(again, pointer);
         // SAFETY: as above.
@@ -64,13 +64,13 @@ fn invalid_requests_for_managed_memory_are_refused() {
         start();
         let mut pointer = 0;
         for flags in [0, 3, CU_MEM_ATTACH_SINGLE] {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemAllocManaged(&raw mut pointer, 1, flags));
+            invalid!(cuMemAllocManaged(&raw mut pointer, 1, flags));
         }
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemAllocManaged(&raw mut pointer, 0, 1));
+        invalid!(cuMemAllocManaged(&raw mut pointer, 0, 1));
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged(&raw mut pointer, usize::MAX, 1));
         let (linear, pointer) = (allocate(100), managed(100));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(linear, 100, 0, null_mut()));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(pointer, 101, 0, null_mut()));
+        invalid!(cuMemPrefetchAsync(linear, 100, 0, null_mut()));
+        invalid!(cuMemPrefetchAsync(pointer, 101, 0, null_mut()));
         fails!(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(pointer, 100, 1, null_mut()));
         ok!(cuMemPrefetchAsync(pointer, 100, -1, null_mut()));
     });

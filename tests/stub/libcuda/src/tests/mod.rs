@@ -47,7 +47,14 @@ macro_rules! fails {
     };
 }
 
-pub(crate) use {fails, ok};
+/// Calls a driver function that must return `CUDA_ERROR_INVALID_VALUE`.
+macro_rules! invalid {
+    ($call:expr) => {
+        crate::tests::fails!(CUDA_ERROR_INVALID_VALUE, $call)
+    };
+}
+
+pub(crate) use {fails, invalid, ok};
 
 /// Initialises the driver and makes a context on device 0 current.
 fn start() -> CUcontext {

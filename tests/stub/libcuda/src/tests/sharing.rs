@@ -1,8 +1,8 @@
-//! Memory of one process in another: virtual memory and IPC, with a server that both use.
+//! Memory of one process in another: IPC and pools, with a server that both use.
 
 use super::server::Server;
-use super::virtual_memory::{GRANULE, allow, create_at, first_byte, properties, reserve};
-use super::{allocate, alone, fails, ok, start};
+use super::virtual_memory::first_byte;
+use super::{allocate, alone, invalid, ok, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use serde_json::Value;
@@ -13,7 +13,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::time::{Duration, Instant};
 
 const POSIX: u32 = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -89,14 +88,6 @@ fn held(server: &Server, other: &Other) -> [u64; 4] {
     [number(&card["now"]), number(&card["peak"]), of(std::process::id() as i32), of(other.pid)]
 }
 
-fn wait_for(what: &str, is_done: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_done() {
-        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// A copy of a descriptor of another process.
 fn copy_of(process: i32, descriptor: u64) -> OwnedFd {
     // SAFETY: the calls take numbers, and the descriptor is new and ours.
@@ -107,54 +98,6 @@ fn copy_of(process: i32, descriptor: u64) -> OwnedFd {
         libc::close(process as i32);
         OwnedFd::from_raw_fd(copy as i32)
     }
-}
-
-#[test]
-fn exported_memory_is_charged_to_its_oldest_holder() {
-    let path = socket("exported");
-    alone(&[("STUB_GPU_SOCKET", &path)], || {
-        let first = |other: &mut Other, server: &Server| {
-            start();
-            let handle = create_at(GRANULE, properties(CU_MEM_LOCATION_TYPE_DEVICE, 0, POSIX));
-            let pointer = reserve(GRANULE);
-            ok!(cuMemMap(pointer, GRANULE, 0, handle, 0));
-            allow(pointer, GRANULE);
-            ok!(cuMemsetD8_v2(pointer, 8, GRANULE));
-            let mut descriptor = -1i32;
-            let out = (&raw mut descriptor).cast();
-            ok!(cuMemExportToShareableHandle(out, handle, POSIX, 0));
-            other.tell(descriptor.to_string().as_bytes());
-            other.hear();
-            let granule = GRANULE as u64;
-            assert_eq!(first_byte(pointer), 9, "the other process's byte");
-            assert_eq!(held(server, other), [granule, granule, granule, 0]);
-            ok!(cuMemRelease(handle));
-            assert_eq!(held(server, other), [granule, granule, granule, 0], "still mapped");
-            ok!(cuMemUnmap(pointer, GRANULE));
-            assert_eq!(held(server, other), [granule, granule, 0, granule]);
-            other.kill();
-            let is_kept = || held(server, other) == [granule, granule, granule, 0];
-            wait_for("the descriptor keeps the bytes for its exporter", is_kept);
-            // SAFETY: nothing else uses the descriptor.
-            unsafe { libc::close(descriptor) };
-            assert_eq!(held(server, other), [0, granule, 0, 0]);
-        };
-        two("exported", first, |other| {
-            start();
-            let descriptor = other.hear_number();
-            let file = copy_of(other.pid, descriptor);
-            let mut handle = 0;
-            let passed = without_provenance_mut(file.as_raw_fd() as usize);
-            ok!(cuMemImportFromShareableHandle(&raw mut handle, passed, POSIX));
-            let pointer = reserve(GRANULE);
-            ok!(cuMemMap(pointer, GRANULE, 0, handle, 0));
-            allow(pointer, GRANULE);
-            assert_eq!(first_byte(pointer + 5), 8);
-            ok!(cuMemsetD8_v2(pointer, 9, 1));
-            other.tell(b"mapped");
-            other.hear();
-        });
-    });
 }
 
 fn handle_of(pointer: u64) -> CUipcMemHandle {
@@ -223,44 +166,19 @@ fn memory_with_an_ipc_handle_has_the_same_bytes_in_both_processes() {
                 let (result, pointer) = opened(word);
                 assert_eq!((result, first_byte(pointer + 999)), (CUDA_SUCCESS, 8));
                 assert_eq!(opened(word), (CUDA_SUCCESS, pointer));
-                fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(pointer, 9, bytes + 1));
-                fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(pointer));
+                invalid!(cuMemsetD8_v2(pointer, 9, bytes + 1));
+                invalid!(cuMemFree_v2(pointer));
                 ok!(cuMemsetD8_v2(pointer, 9, bytes));
                 other.tell(b"open");
                 other.hear();
                 ok!(cuIpcCloseMemHandle(pointer));
                 ok!(cuMemsetD8_v2(pointer, 9, 1));
                 ok!(cuIpcCloseMemHandle(pointer));
-                fails!(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(pointer));
+                invalid!(cuIpcCloseMemHandle(pointer));
                 other.tell(b"closed");
                 let word = other.hear();
                 assert_eq!(opened(word).0, CUDA_ERROR_INVALID_HANDLE, "the owner has freed it");
             }
-        });
-    });
-}
-
-#[test]
-fn an_owner_that_ends_leaves_its_memory_to_who_has_it_open() {
-    let path = socket("ended");
-    alone(&[("STUB_GPU_SOCKET", &path)], || {
-        let first = |other: &mut Other, server: &Server| {
-            start();
-            let (result, pointer) = opened(other.hear());
-            assert_eq!((result, first_byte(pointer)), (CUDA_SUCCESS, 6));
-            assert_eq!(held(server, other), [4096, 4096, 0, 4096]);
-            other.kill();
-            wait_for("the bytes move", || held(server, other) == [4096, 4096, 4096, 0]);
-            assert_eq!(first_byte(pointer + 4095), 6);
-            ok!(cuIpcCloseMemHandle(pointer));
-            assert_eq!(held(server, other), [0, 4096, 0, 0]);
-        };
-        two("ended", first, |other| {
-            start();
-            let pointer = allocate(4096);
-            ok!(cuMemsetD8_v2(pointer, 6, 4096));
-            other.tell(&bytes_of(&handle_of(pointer)));
-            other.hear();
         });
     });
 }
@@ -275,13 +193,13 @@ fn only_linear_memory_has_an_ipc_handle() {
         ok!(cuMemAllocAsync(&raw mut pooled, 4096, null_mut()));
         let stack = (&raw const handle) as u64;
         for pointer in [managed, pooled, stack, 0] {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&raw mut handle, pointer));
+            invalid!(cuIpcGetMemHandle(&raw mut handle, pointer));
         }
         let pointer = allocate(4096);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(null_mut(), pointer));
+        invalid!(cuIpcGetMemHandle(null_mut(), pointer));
         assert_eq!(opened([0; 64]).0, CUDA_ERROR_INVALID_VALUE);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&mut 0, handle_of(pointer), 0));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(pointer));
+        invalid!(cuIpcOpenMemHandle_v2(&mut 0, handle_of(pointer), 0));
+        invalid!(cuIpcCloseMemHandle(pointer));
     });
 }
 
@@ -323,7 +241,7 @@ fn allocations_of_an_imported_pool_have_their_owners_bytes() {
             ok!(cuMemPoolTrimTo(pool, 0));
             other.kill();
             let linear = allocate(1000);
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemPoolExportPointer(&raw mut data, linear));
+            invalid!(cuMemPoolExportPointer(&raw mut data, linear));
         };
         two("pool", first, |other| {
             start();
@@ -334,17 +252,17 @@ fn allocations_of_an_imported_pool_have_their_owners_bytes() {
             ok!(cuMemPoolImportFromShareableHandle(&raw mut pool, passed, POSIX, 0));
             let out = &raw mut pointer;
             let stream = null_mut();
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync(out, 8, pool, stream));
-            fails!(CUDA_ERROR_INVALID_VALUE, cuDeviceSetMemPool(0, pool));
+            invalid!(cuMemAllocFromPoolAsync(out, 8, pool, stream));
+            invalid!(cuDeviceSetMemPool(0, pool));
             let mut data = CUmemPoolPtrExportData { reserved: other.hear() };
             ok!(cuMemPoolImportPointer(out, pool, &raw mut data));
             assert_eq!((first_byte(pointer), first_byte(pointer + 999)), (4, 4));
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(pointer, 5, 1001));
+            invalid!(cuMemsetD8_v2(pointer, 5, 1001));
             ok!(cuMemsetD8_v2(pointer, 5, 1000));
             other.tell(b"written");
             other.hear();
             ok!(cuMemFreeAsync(pointer, stream));
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(pointer));
+            invalid!(cuMemFree_v2(pointer));
             ok!(cuMemPoolDestroy(pool));
             other.tell(b"freed");
             other.hear();

@@ -1,7 +1,7 @@
 //! Engine time through the driver: contexts that share a card, copies, full queues.
 
 use super::time::{elapsed, event, now, record, stream};
-use super::{allocate, alone, fails, kernel, launch, launch_blocks, ok, start};
+use super::{allocate, alone, fails, invalid, kernel, launch, launch_blocks, ok, start};
 use crate::process::driver;
 use crate::table::*;
 use driver_sys::cuda::*;
@@ -185,13 +185,13 @@ fn launches_of_the_old_kind_are_launches() {
     alone(&[VIRTUAL, ("STUB_GPU_KERNELS", "grown=1000000/block")], || {
         start();
         let grown = kernel(c"grown");
-        fails!(CUDA_ERROR_INVALID_VALUE, cuLaunch(grown));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuFuncSetBlockShape(grown, 32, 0, 1));
+        invalid!(cuLaunch(grown));
+        invalid!(cuFuncSetBlockShape(grown, 32, 0, 1));
         ok!(cuFuncSetBlockShape(grown, 32, 1, 1));
         ok!(cuLaunch(grown));
         ok!(cuLaunchGrid(grown, 2, 3));
         ok!(cuLaunchGridAsync(grown, 4, 1, stream(0)));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuLaunchGrid(grown, 2, -3));
+        invalid!(cuLaunchGrid(grown, 2, -3));
         ok!(cuCtxSynchronize());
         assert_eq!(own_row()["busy_ns"], 11 * MS);
     });
@@ -228,10 +228,10 @@ fn a_cooperative_launch_on_several_devices_is_one_on_each() {
         }
         assert_eq!(now(), 1, "side by side");
         let list = launches.as_mut_ptr();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(list, 3, 0));
+        invalid!(cuLaunchCooperativeKernelMultiDevice(list, 3, 0));
         launches[1] = launches[0];
         let list = launches.as_mut_ptr();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuLaunchCooperativeKernelMultiDevice(list, 2, 0));
+        invalid!(cuLaunchCooperativeKernelMultiDevice(list, 2, 0));
         ok!(cuStreamQuery(launches[0].hStream));
     });
 }

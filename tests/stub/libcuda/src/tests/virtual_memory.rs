@@ -1,17 +1,17 @@
 //! Virtual memory management: lifetimes, bytes, access, refused arguments, and exported memory.
 
-use super::{alone, fails, free_bytes, ok, report, start};
+use super::{alone, fails, free_bytes, invalid, ok, report, start};
 use crate::table::*;
 use driver_sys::cuda::*;
 use std::ptr::{null_mut, without_provenance_mut};
 
-pub const GRANULE: usize = 2 << 20;
+const GRANULE: usize = 2 << 20;
 
 fn location(kind: CUmemLocationType, id: i32) -> CUmemLocation {
     CUmemLocation { r#type: kind, unnamed1: CUmemLocation_st_unnamed1 { id } }
 }
 
-pub fn properties(kind: CUmemLocationType, id: i32, types: u32) -> CUmemAllocationProp {
+fn properties(kind: CUmemLocationType, id: i32, types: u32) -> CUmemAllocationProp {
     // SAFETY: a structure of numbers and pointers.
     let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
     properties.r#type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -20,7 +20,7 @@ pub fn properties(kind: CUmemLocationType, id: i32, types: u32) -> CUmemAllocati
     properties
 }
 
-pub fn create_at(bytes: usize, properties: CUmemAllocationProp) -> u64 {
+fn create_at(bytes: usize, properties: CUmemAllocationProp) -> u64 {
     let mut handle = 0;
     ok!(cuMemCreate(&raw mut handle, bytes, &raw const properties, 0));
     handle
@@ -30,7 +30,7 @@ fn create(bytes: usize) -> u64 {
     create_at(bytes, properties(CU_MEM_LOCATION_TYPE_DEVICE, 0, 0))
 }
 
-pub fn reserve(bytes: usize) -> u64 {
+fn reserve(bytes: usize) -> u64 {
     let mut pointer = 0;
     ok!(cuMemAddressReserve(&raw mut pointer, bytes, 0, 0, 0));
     pointer
@@ -40,7 +40,7 @@ fn access(flags: u32) -> CUmemAccessDesc {
     CUmemAccessDesc { location: location(CU_MEM_LOCATION_TYPE_DEVICE, 0), flags }
 }
 
-pub fn allow(pointer: u64, bytes: usize) {
+fn allow(pointer: u64, bytes: usize) {
     let access = access(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     ok!(cuMemSetAccess(pointer, bytes, &raw const access, 1));
 }
@@ -69,8 +69,8 @@ fn an_allocation_lives_until_its_last_handle_and_mapping_are_gone() {
         let pointer = reserve(8 * GRANULE);
         ok!(cuMemMap(pointer + GRANULE as u64, 2 * GRANULE, 0, handle, 0));
         ok!(cuMemRelease(handle));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemRelease(handle));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemMap(pointer, GRANULE, 0, handle, 0));
+        invalid!(cuMemRelease(handle));
+        invalid!(cuMemMap(pointer, GRANULE, 0, handle, 0));
         assert_eq!(held(0), (2 * GRANULE as u64, 1), "it is still mapped");
         let mut again = 0;
         let inside: *mut _ = without_provenance_mut(pointer as usize + 2 * GRANULE + 5);
@@ -81,7 +81,7 @@ fn an_allocation_lives_until_its_last_handle_and_mapping_are_gone() {
         ok!(cuMemRelease(handle));
         assert_eq!(held(0), (0, 0));
         ok!(cuMemAddressFree(pointer, 8 * GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&raw mut again, inside));
+        invalid!(cuMemRetainAllocationHandle(&raw mut again, inside));
     });
 }
 
@@ -121,23 +121,23 @@ fn two_mappings_of_an_allocation_have_the_same_bytes() {
         let second = pointer + GRANULE as u64;
         ok!(cuMemMap(pointer, GRANULE, 0, handle, 0));
         ok!(cuMemMap(second, GRANULE, 0, handle, 0));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(pointer, 5, 1));
+        invalid!(cuMemsetD8_v2(pointer, 5, 1));
         allow(pointer, 2 * GRANULE);
         ok!(cuMemsetD8_v2(pointer + 7, 5, 1));
         assert_eq!(first_byte(second + 7), 5);
         // A copy may cross mappings, but not leave them.
         ok!(cuMemsetD8_v2(pointer, 6, 2 * GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(pointer + 1, 6, 2 * GRANULE));
+        invalid!(cuMemsetD8_v2(pointer + 1, 6, 2 * GRANULE));
         let read_only = access(CU_MEM_ACCESS_FLAGS_PROT_READ);
         ok!(cuMemSetAccess(second, GRANULE, &raw const read_only, 1));
         assert_eq!(first_byte(second), 6);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(second, 5, 1));
+        invalid!(cuMemsetD8_v2(second, 5, 1));
         let none = access(CU_MEM_ACCESS_FLAGS_PROT_NONE);
         ok!(cuMemSetAccess(second, GRANULE, &raw const none, 1));
         let mut byte = 0u8;
         let out = (&raw mut byte).cast();
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(out, second, 1));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemcpy(out as u64, second, 1));
+        invalid!(cuMemcpyDtoH_v2(out, second, 1));
+        invalid!(cuMemcpy(out as u64, second, 1));
         allow(second, GRANULE);
         assert_eq!(first_byte(second), 6, "the bytes were there all the time");
         let (mut base, mut size) = (0, 0);
@@ -165,7 +165,7 @@ fn wrong_arguments_of_virtual_memory_are_refused() {
         }
         let out = &raw mut handle;
         for (bytes, flags) in [(0, 0), (GRANULE + 4096, 0), (GRANULE, 1)] {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemCreate(out, bytes, &raw const good, flags));
+            invalid!(cuMemCreate(out, bytes, &raw const good, flags));
         }
         let create_with = |kind, id, types| {
             let wrong = properties(kind, id, types);
@@ -180,7 +180,7 @@ fn wrong_arguments_of_virtual_memory_are_refused() {
         for (bytes, alignment, flags) in
             [(0, 0, 0), (GRANULE + 1, 0, 0), (GRANULE, 3, 0), (GRANULE, 0, 1)]
         {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(out, bytes, alignment, 0, flags));
+            invalid!(cuMemAddressReserve(out, bytes, alignment, 0, flags));
         }
         fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(out, 1 << 60, 0, 0, 0));
         ok!(cuMemAddressReserve(out, 4 * GRANULE, 1 << 30, 0, 0));
@@ -195,23 +195,23 @@ fn wrong_arguments_of_virtual_memory_are_refused() {
             (start + 2 * step, 4096, 0),
             (start + 2 * step + 4096, 2 * GRANULE, 0),
         ] {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuMemMap(at, bytes, 0, handle, flags));
+            invalid!(cuMemMap(at, bytes, 0, handle, flags));
         }
         for (bytes, offset) in [(GRANULE, 0), (GRANULE, GRANULE), (2 * GRANULE, GRANULE)] {
             fails!(CUDA_ERROR_NOT_SUPPORTED, cuMemMap(start + 2 * step, bytes, offset, handle, 0));
         }
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemMap(start + 2 * step, GRANULE, 0, 12345, 0));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(start, GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(start, 3 * GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(start + 2 * step, GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(start, 4 * GRANULE));
+        invalid!(cuMemMap(start + 2 * step, GRANULE, 0, 12345, 0));
+        invalid!(cuMemUnmap(start, GRANULE));
+        invalid!(cuMemUnmap(start, 3 * GRANULE));
+        invalid!(cuMemUnmap(start + 2 * step, GRANULE));
+        invalid!(cuMemAddressFree(start, 4 * GRANULE));
         let desc = access(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(start, GRANULE, &raw const desc, 1));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(start, 4 * GRANULE, &raw const desc, 1));
+        invalid!(cuMemSetAccess(start, GRANULE, &raw const desc, 1));
+        invalid!(cuMemSetAccess(start, 4 * GRANULE, &raw const desc, 1));
         ok!(cuMemUnmap(start, 2 * GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(start, GRANULE));
+        invalid!(cuMemAddressFree(start, GRANULE));
         ok!(cuMemAddressFree(start, 4 * GRANULE));
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(start, 4 * GRANULE));
+        invalid!(cuMemAddressFree(start, 4 * GRANULE));
     });
 }
 
@@ -253,13 +253,13 @@ fn an_exported_allocation_is_found_from_its_descriptor() {
         assert_eq!(held(0), (0, 0), "the last descriptor is closed");
         let imported = create_at(GRANULE, properties(CU_MEM_LOCATION_TYPE_DEVICE, 0, 1));
         let private = create(GRANULE);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(out, private, posix, 0));
+        invalid!(cuMemExportToShareableHandle(out, private, posix, 0));
         let fabric = CU_MEM_HANDLE_TYPE_FABRIC;
         fails!(CUDA_ERROR_NOT_SUPPORTED, cuMemExportToShareableHandle(out, imported, fabric, 0));
         let no_memory = without_provenance_mut(0);
         let mut none = 0;
         let out = &raw mut none;
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(out, no_memory, posix));
+        invalid!(cuMemImportFromShareableHandle(out, no_memory, posix));
     });
 }
 
@@ -304,7 +304,7 @@ fn a_mapped_pointer_has_attributes() {
             (CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, (&raw mut allowed).cast()),
         ];
         for (attribute, out) in attributes {
-            fails!(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(out, attribute, pointer));
+            invalid!(cuPointerGetAttribute(out, attribute, pointer));
         }
         ok!(cuMemMap(pointer, GRANULE, 0, handle, 0));
         for (attribute, out) in attributes {
@@ -317,6 +317,6 @@ fn a_mapped_pointer_has_attributes() {
         let (attribute, out) = attributes[4];
         ok!(cuPointerGetAttribute(out, attribute, pointer));
         assert_eq!(allowed, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
-        fails!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(pointer));
+        invalid!(cuMemFree_v2(pointer));
     });
 }

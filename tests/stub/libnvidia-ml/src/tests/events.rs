@@ -1,6 +1,6 @@
 //! Events and faults of cards, in the order in which a test makes them happen.
 
-use super::{Here, device, returns, socket};
+use super::{Here, device, ok, returns, socket};
 use crate::table::*;
 use driver_sys::nvml::*;
 use std::mem::zeroed;
@@ -14,7 +14,7 @@ const XID: u64 = 8;
 
 fn event_set() -> nvmlEventSet_t {
     let mut set = null_mut();
-    returns!(NVML_SUCCESS, nvmlEventSetCreate(&raw mut set));
+    ok!(nvmlEventSetCreate(&raw mut set));
     set
 }
 
@@ -23,7 +23,7 @@ fn next(set: nvmlEventSet_t) -> (nvmlDevice_t, u64) {
     let mut data: nvmlEventData_t =
         // SAFETY: a structure of numbers and a pointer.
         unsafe { zeroed() };
-    returns!(NVML_SUCCESS, nvmlEventSetWait_v2(set, &raw mut data, 10_000));
+    ok!(nvmlEventSetWait_v2(set, &raw mut data, 10_000));
     assert_eq!((data.eventType, data.gpuInstanceId), (XID, u32::MAX));
     (data.device, data.eventData)
 }
@@ -47,25 +47,25 @@ fn a_set_has_the_errors_of_its_cards_since_their_registration() {
     alone(&[("STUB_GPU_SOCKET", &path)], || {
         let server = Here::start();
         let (set, late) = (event_set(), event_set());
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(device(1), XID, set));
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(device(0), XID, late));
+        ok!(nvmlDeviceRegisterEvents(device(1), XID, set));
+        ok!(nvmlDeviceRegisterEvents(device(0), XID, late));
         for (card, xid) in [(0, 13), (1, 79), (1, 48)] {
             server.inject(Fault::Xid { card, xid });
         }
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(device(1), XID, late));
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(device(1), XID, set));
+        ok!(nvmlDeviceRegisterEvents(device(1), XID, late));
+        ok!(nvmlDeviceRegisterEvents(device(1), XID, set));
         assert_eq!([next(set), next(set)], [(device(1), 79), (device(1), 48)]);
         has_no_event(set, 0);
         assert_eq!(next(late), (device(0), 13));
         has_no_event(late, 0);
-        returns!(NVML_SUCCESS, nvmlEventSetFree(set));
+        ok!(nvmlEventSetFree(set));
         returns!(NVML_ERROR_INVALID_ARGUMENT, nvmlEventSetFree(set));
         let mut old = [9u64; 4];
         server.inject(Fault::Xid { card: 1, xid: 94 });
-        returns!(NVML_SUCCESS, nvmlEventSetWait(late, old.as_mut_ptr().cast(), 10_000));
+        ok!(nvmlEventSetWait(late, old.as_mut_ptr().cast(), 10_000));
         assert_eq!(old, [device(1) as u64, XID, 94, 9], "the old structure has no instances");
-        returns!(NVML_SUCCESS, nvmlShutdown());
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlShutdown());
+        ok!(nvmlInit_v2());
         returns!(NVML_ERROR_INVALID_ARGUMENT, nvmlEventSetFree(late));
     });
 }
@@ -76,7 +76,7 @@ fn a_wait_ends_with_the_event() {
     alone(&[("STUB_GPU_SOCKET", &path)], || {
         let server = Here::start();
         let set = event_set();
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(device(0), XID, set));
+        ok!(nvmlDeviceRegisterEvents(device(0), XID, set));
         let started = Instant::now();
         has_no_event(set, 30);
         assert!(started.elapsed() >= Duration::from_millis(30));
@@ -94,16 +94,16 @@ fn a_wait_ends_with_the_event() {
 #[test]
 fn what_a_card_cannot_report_is_not_supported() {
     alone(&[("STUB_GPU_PROFILE", super::CARDS)], || {
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlInit_v2());
         let (set, mut types) = (event_set(), 0);
         let (full, mig) = (device(1), device(2));
-        returns!(NVML_SUCCESS, nvmlDeviceGetSupportedEventTypes(full, &raw mut types));
+        ok!(nvmlDeviceGetSupportedEventTypes(full, &raw mut types));
         assert_eq!(types, XID);
         returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceRegisterEvents(full, XID | 1, set));
         returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetSupportedEventTypes(mig, &raw mut types));
         returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceRegisterEvents(mig, XID, set));
         returns!(NVML_ERROR_INVALID_ARGUMENT, nvmlDeviceRegisterEvents(full, XID, null_mut()));
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(full, XID, set));
+        ok!(nvmlDeviceRegisterEvents(full, XID, set));
         has_no_event(set, 1);
         let mut rows = [9; 4];
         let [correctable, uncorrectable, pending, failed] =
@@ -132,28 +132,28 @@ fn a_lost_card_answers_again_when_it_is_back() {
     alone(&[("STUB_GPU_SOCKET", &path)], || {
         let server = Here::start();
         let (lost, other, set) = (device(1), device(0), event_set());
-        returns!(NVML_SUCCESS, nvmlDeviceRegisterEvents(lost, XID, set));
+        ok!(nvmlDeviceRegisterEvents(lost, XID, set));
         server.inject(Fault::Xid { card: 1, xid: 79 });
         server.inject(Fault::Lost { card: 1, is_lost: true });
         let mut memory: nvmlMemory_t =
             // SAFETY: a structure of numbers.
             unsafe { zeroed() };
         let (mut found, mut count) = (null_mut(), 0);
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(other, &raw mut memory));
+        ok!(nvmlDeviceGetMemoryInfo(other, &raw mut memory));
         returns!(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetMemoryInfo(lost, &raw mut memory));
         returns!(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetHandleByIndex_v2(1, &raw mut found));
         let uuid = std::ffi::CString::new(super::cards()[1].uuid()).expect("no NUL");
         returns!(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found));
-        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        ok!(nvmlDeviceGetCount_v2(&raw mut count));
         assert_eq!(count, 3);
         assert_eq!(next(set), (lost, 79));
         let mut data = [0u64; 4];
         returns!(NVML_ERROR_GPU_IS_LOST, nvmlEventSetWait_v2(set, data.as_mut_ptr().cast(), 1));
-        returns!(NVML_SUCCESS, nvmlShutdown());
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlShutdown());
+        ok!(nvmlInit_v2());
         returns!(NVML_ERROR_GPU_IS_LOST, nvmlDeviceGetMemoryInfo(lost, &raw mut memory));
         server.inject(Fault::Lost { card: 1, is_lost: false });
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(lost, &raw mut memory));
+        ok!(nvmlDeviceGetMemoryInfo(lost, &raw mut memory));
     });
 }
 
@@ -165,10 +165,7 @@ fn a_failed_remapping_is_reported_for_its_card() {
         let failed_on = |card| {
             let (mut row, mut failed) = (0, 9);
             let (any, failed_at) = (&raw mut row, &raw mut failed);
-            returns!(
-                NVML_SUCCESS,
-                nvmlDeviceGetRemappedRows(device(card), any, any, any, failed_at)
-            );
+            ok!(nvmlDeviceGetRemappedRows(device(card), any, any, any, failed_at));
             failed
         };
         server.inject(Fault::RemapFailed { card: 1, has_failed: true });
@@ -187,7 +184,7 @@ fn a_hanging_call_ends_when_the_test_ends_the_order() {
         server.inject(order(600_000_000));
         let hanging = std::thread::spawn(|| {
             let mut count = 0;
-            returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+            ok!(nvmlDeviceGetCount_v2(&raw mut count));
         });
         std::thread::sleep(Duration::from_millis(100));
         assert!(!hanging.is_finished());

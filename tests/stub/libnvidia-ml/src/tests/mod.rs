@@ -35,7 +35,14 @@ macro_rules! returns {
     };
 }
 
-pub(crate) use returns;
+/// Calls an NVML function that must succeed.
+macro_rules! ok {
+    ($call:expr) => {
+        crate::tests::returns!(NVML_SUCCESS, $call)
+    };
+}
+
+pub(crate) use {ok, returns};
 
 fn socket(name: &str) -> String {
     let file = format!("stub-nvml-{name}-{}", std::process::id());
@@ -62,7 +69,7 @@ impl Here {
             has_virtual_clock: false,
         };
         let node = serve::start(&options).expect("server");
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlInit_v2());
         Self(options, node)
     }
 
@@ -85,7 +92,7 @@ fn cards() -> Vec<Card> {
 
 fn device(index: u32) -> nvmlDevice_t {
     let mut device = null_mut();
-    returns!(NVML_SUCCESS, nvmlDeviceGetHandleByIndex_v2(index, &raw mut device));
+    ok!(nvmlDeviceGetHandleByIndex_v2(index, &raw mut device));
     device
 }
 
@@ -128,7 +135,7 @@ fn every_zero_is_answered_before_and_after_init() {
         for (name, call) in calls.clone() {
             assert!(matches!(call(), None | Some(NVML_ERROR_UNINITIALIZED)), "{name}");
         }
-        returns!(NVML_SUCCESS, nvmlInit());
+        ok!(nvmlInit());
         for (name, call) in calls.filter(|(name, _)| *name != "nvmlShutdown") {
             let known = [NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED];
             let result = call();
@@ -142,12 +149,12 @@ fn every_zero_is_answered_before_and_after_init() {
 fn init_is_counted() {
     alone(&[], || {
         let mut count = 0;
-        returns!(NVML_SUCCESS, nvmlInit_v2());
-        returns!(NVML_SUCCESS, nvmlInitWithFlags(0));
-        returns!(NVML_SUCCESS, nvmlShutdown());
-        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        ok!(nvmlInit_v2());
+        ok!(nvmlInitWithFlags(0));
+        ok!(nvmlShutdown());
+        ok!(nvmlDeviceGetCount_v2(&raw mut count));
         assert_eq!(count, 1);
-        returns!(NVML_SUCCESS, nvmlShutdown());
+        ok!(nvmlShutdown());
         returns!(NVML_ERROR_UNINITIALIZED, nvmlDeviceGetCount_v2(&raw mut count));
         returns!(NVML_ERROR_UNINITIALIZED, nvmlShutdown());
         // SAFETY: the answer is a constant string.
@@ -169,7 +176,7 @@ fn memory_and_processes_are_those_of_the_engine() {
         let (mut old, mut new): (nvmlMemory_t, nvmlMemory_v2_t) =
                 // SAFETY: structures of numbers.
                 unsafe { (zeroed(), zeroed()) };
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device(1), &raw mut old));
+        ok!(nvmlDeviceGetMemoryInfo(device(1), &raw mut old));
         assert_eq!((old.total, old.used), (total, used + reserved));
         assert_eq!(old.free, total - used - reserved);
         returns!(
@@ -177,7 +184,7 @@ fn memory_and_processes_are_those_of_the_engine() {
             nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new)
         );
         new.version = version_of::<nvmlMemory_v2_t>(2);
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
+        ok!(nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
         assert_eq!((new.total, new.reserved, new.used), (total, reserved, used));
         let usable = client.cards()[1].profile.usable();
         assert_eq!(new.free, usable - client.used(1).expect("usage"));
@@ -199,17 +206,11 @@ fn memory_and_processes_are_those_of_the_engine() {
         assert_eq!(count, 1);
         count = 2;
         let list = rows.as_mut_ptr();
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetComputeRunningProcesses_v3(device(1), &raw mut count, list)
-        );
+        ok!(nvmlDeviceGetComputeRunningProcesses_v3(device(1), &raw mut count, list));
         assert_eq!((count, rows[0].pid), (1, std::process::id()));
         assert_eq!((rows[0].usedGpuMemory, rows[1].pid), (used, 0));
         count = 2;
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetComputeRunningProcesses_v3(device(0), &raw mut count, list)
-        );
+        ok!(nvmlDeviceGetComputeRunningProcesses_v3(device(0), &raw mut count, list));
         assert_eq!(count, 0, "no process is on the other card");
     });
 }
@@ -234,14 +235,14 @@ impl Guarded {
 #[test]
 fn old_names_write_no_more_than_their_old_structures() {
     alone(&[], || {
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlInit_v2());
         let mut guarded = Guarded::new();
         let place = guarded.room.as_mut_ptr().cast();
-        returns!(NVML_SUCCESS, nvmlDeviceGetPciInfo(device(0), place));
+        ok!(nvmlDeviceGetPciInfo(device(0), place));
         assert_eq!(guarded.written(), 32);
-        returns!(NVML_SUCCESS, nvmlDeviceGetPciInfo_v2(device(0), place));
+        ok!(nvmlDeviceGetPciInfo_v2(device(0), place));
         assert_eq!(guarded.written(), 36);
-        returns!(NVML_SUCCESS, nvmlDeviceGetPciInfo_v3(device(0), place));
+        ok!(nvmlDeviceGetPciInfo_v3(device(0), place));
         assert_eq!(guarded.written(), 68);
         assert_eq!(guarded.room[36..53], *b"00000000:07:00.0\0");
     });
@@ -259,15 +260,9 @@ fn rows_of_old_process_lists_are_small() {
         let (mut guarded, mut count) = (Guarded::new(), 2);
         let place = guarded.room.as_mut_ptr().cast();
         let list = place;
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetComputeRunningProcesses(device(0), &raw mut count, list)
-        );
+        ok!(nvmlDeviceGetComputeRunningProcesses(device(0), &raw mut count, list));
         assert_eq!((count, guarded.written()), (2, 32));
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetComputeRunningProcesses_v2(device(0), &raw mut count, place.cast())
-        );
+        ok!(nvmlDeviceGetComputeRunningProcesses_v2(device(0), &raw mut count, place.cast()));
         assert_eq!((count, guarded.written()), (2, 48));
     });
 }
@@ -275,21 +270,18 @@ fn rows_of_old_process_lists_are_small() {
 #[test]
 fn devices_are_found_by_every_name() {
     alone(&[("STUB_GPU_PROFILE", CARDS)], || {
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlInit_v2());
         for card in cards() {
             let here = device(card.index as u32);
             let mut found = null_mut();
             let text = |text: String| CString::new(text).expect("no NUL");
             let uuid = text(card.uuid());
-            returns!(NVML_SUCCESS, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found));
+            ok!(nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut found));
             assert_eq!(found, here);
             for spelling in [card.pci_bus_id(), format!("0000{}", card.pci_bus_id())] {
                 let bus = text(spelling);
                 found = null_mut();
-                returns!(
-                    NVML_SUCCESS,
-                    nvmlDeviceGetHandleByPciBusId_v2(bus.as_ptr(), &raw mut found)
-                );
+                ok!(nvmlDeviceGetHandleByPciBusId_v2(bus.as_ptr(), &raw mut found));
                 assert_eq!(found, here);
             }
             let mut binary = nvmlUUID_t {
@@ -298,7 +290,7 @@ fn devices_are_found_by_every_name() {
                 value: nvmlUUIDValue_t { bytes: card.uuid_bytes },
             };
             found = null_mut();
-            returns!(NVML_SUCCESS, nvmlDeviceGetHandleByUUIDV(&raw const binary, &raw mut found));
+            ok!(nvmlDeviceGetHandleByUUIDV(&raw const binary, &raw mut found));
             assert_eq!(found, here);
             binary.version = 1;
             returns!(
@@ -323,18 +315,18 @@ fn a_process_without_some_device_nodes_has_the_other_cards() {
         let folder = PathBuf::from(std::env::var_os("STUB_GPU_DEVICES").expect("folder"));
         std::fs::create_dir(&folder).expect("folder");
         let mut count = 9;
-        returns!(NVML_SUCCESS, nvmlInit_v2());
-        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        ok!(nvmlInit_v2());
+        ok!(nvmlDeviceGetCount_v2(&raw mut count));
         assert_eq!(count, 0);
-        returns!(NVML_SUCCESS, nvmlShutdown());
+        ok!(nvmlShutdown());
         std::fs::write(folder.join("nvidia2"), "").expect("node");
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlInit_v2());
         std::fs::remove_dir_all(&folder).expect("removed");
-        returns!(NVML_SUCCESS, nvmlDeviceGetCount_v2(&raw mut count));
+        ok!(nvmlDeviceGetCount_v2(&raw mut count));
         assert_eq!(count, 1);
         let (mut index, mut minor) = (9, 9);
-        returns!(NVML_SUCCESS, nvmlDeviceGetIndex(device(0), &raw mut index));
-        returns!(NVML_SUCCESS, nvmlDeviceGetMinorNumber(device(0), &raw mut minor));
+        ok!(nvmlDeviceGetIndex(device(0), &raw mut index));
+        ok!(nvmlDeviceGetMinorNumber(device(0), &raw mut minor));
         assert_eq!((index, minor), (0, 2));
         let text = |text: String| CString::new(text).expect("no NUL");
         let mut found = null_mut();
@@ -346,7 +338,7 @@ fn a_process_without_some_device_nodes_has_the_other_cards() {
             returns!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetHandleByPciBusId_v2(bus.as_ptr(), place));
         }
         let uuid = text(cards()[2].uuid());
-        returns!(NVML_SUCCESS, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), place));
+        ok!(nvmlDeviceGetHandleByUUID(uuid.as_ptr(), place));
         assert_eq!(found, device(0));
     });
 }
@@ -376,6 +368,6 @@ fn a_forked_child_watches_through_a_connection_of_its_own() {
         let mut memory: nvmlMemory_t =
                 // SAFETY: a structure of numbers.
                 unsafe { zeroed() };
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(here, &raw mut memory));
+        ok!(nvmlDeviceGetMemoryInfo(here, &raw mut memory));
     });
 }

@@ -9,10 +9,7 @@ fn processes_of(card: u32) -> Vec<nvmlProcessInfo_v2_t> {
     // SAFETY: a structure of numbers.
     let mut rows: [nvmlProcessInfo_v2_t; 8] = unsafe { zeroed() };
     let place = rows.as_mut_ptr();
-    returns!(
-        NVML_SUCCESS,
-        nvmlDeviceGetComputeRunningProcesses_v3(device(card), &raw mut count, place)
-    );
+    ok!(nvmlDeviceGetComputeRunningProcesses_v3(device(card), &raw mut count, place));
     rows[..count as usize].to_vec()
 }
 
@@ -57,7 +54,7 @@ fn a_process_has_what_the_driver_takes_for_it() {
         // SAFETY: a structure of numbers.
         let mut memory: nvmlMemory_v2_t = unsafe { zeroed() };
         memory.version = version_of::<nvmlMemory_v2_t>(2);
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory));
+        ok!(nvmlDeviceGetMemoryInfo_v2(device(0), &raw mut memory));
         assert_eq!(memory.used, used);
         for (kind, bytes) in charges {
             client.release(0, kind, bytes);
@@ -76,7 +73,7 @@ fn the_memory_of_a_card_that_uses_the_hosts_is_not_reported_but_its_processes_ar
         // SAFETY: structures of numbers.
         let (mut old, mut new): (nvmlMemory_t, nvmlMemory_v2_t) = unsafe { (zeroed(), zeroed()) };
         new.version = version_of::<nvmlMemory_v2_t>(2);
-        returns!(NVML_SUCCESS, nvmlDeviceGetMemoryInfo(device(0), &raw mut old));
+        ok!(nvmlDeviceGetMemoryInfo(device(0), &raw mut old));
         returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMemoryInfo(device(1), &raw mut old));
         returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetMemoryInfo_v2(device(1), &raw mut new));
         assert_eq!(processes_of(1)[0].usedGpuMemory, 3 * MIB);
@@ -110,10 +107,10 @@ fn details_are_listed_by_mode_and_version() {
         );
         assert_eq!(list.numProcArrayEntries, 1);
         (list.numProcArrayEntries, list.procArray) = (2, rows.as_mut_ptr());
-        returns!(NVML_SUCCESS, nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list));
+        ok!(nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list));
         assert_eq!((rows[0].pid, rows[0].usedGpuMemory), (std::process::id(), MIB));
         list.mode = 1;
-        returns!(NVML_SUCCESS, nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list));
+        ok!(nvmlDeviceGetRunningProcessDetailList(device(0), &raw mut list));
         assert_eq!(list.numProcArrayEntries, 0, "no process uses graphics");
         list.version = 1;
         returns!(
@@ -135,10 +132,7 @@ fn utilization_is_told_for_each_process() {
         let rows: &mut [nvmlProcessUtilizationInfo_v1_t; 2] = &mut new;
         let mut count = 2;
         let place = old.as_mut_ptr();
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetProcessUtilization(device(0), place, &raw mut count, 0)
-        );
+        ok!(nvmlDeviceGetProcessUtilization(device(0), place, &raw mut count, 0));
         assert_eq!((count, old[0].pid), (1, std::process::id()));
         let mut info = nvmlProcessesUtilizationInfo_t {
             version: version_of::<nvmlProcessesUtilizationInfo_t>(1),
@@ -153,7 +147,7 @@ fn utilization_is_told_for_each_process() {
         );
         assert_eq!(info.processSamplesCount, 1);
         info.procUtilArray = rows.as_mut_ptr();
-        returns!(NVML_SUCCESS, nvmlDeviceGetProcessesUtilizationInfo(device(0), &raw mut info));
+        ok!(nvmlDeviceGetProcessesUtilizationInfo(device(0), &raw mut info));
         assert_eq!(rows[0].pid, std::process::id());
         returns!(
             NVML_ERROR_NOT_FOUND,
@@ -177,7 +171,7 @@ fn utilization_is_the_engines_time_of_late() {
         client.submit(&Lane::default(), 1, 0, work, RealClock.now() - 1_000_000_000);
         let rates = |card| {
             let mut rates = nvmlUtilization_t { gpu: 7, memory: 7 };
-            returns!(NVML_SUCCESS, nvmlDeviceGetUtilizationRates(device(card), &raw mut rates));
+            ok!(nvmlDeviceGetUtilizationRates(device(card), &raw mut rates));
             rates.gpu
         };
         assert_eq!((rates(0), rates(1)), (100, 0));
@@ -185,16 +179,10 @@ fn utilization_is_the_engines_time_of_late() {
         let mut samples: [nvmlProcessUtilizationSample_t; 2] = unsafe { zeroed() };
         let mut count = 2;
         let place = samples.as_mut_ptr();
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetProcessUtilization(device(0), place, &raw mut count, 0)
-        );
+        ok!(nvmlDeviceGetProcessUtilization(device(0), place, &raw mut count, 0));
         assert_eq!((count, samples[0].smUtil), (1, 100));
         let place = samples.as_mut_ptr();
-        returns!(
-            NVML_SUCCESS,
-            nvmlDeviceGetProcessUtilization(device(1), place, &raw mut count, 0)
-        );
+        ok!(nvmlDeviceGetProcessUtilization(device(1), place, &raw mut count, 0));
         assert_eq!((count, samples[0].smUtil), (1, 0));
     });
 }
@@ -209,19 +197,19 @@ fn accounting_is_off_until_it_is_turned_on() {
         client.charge(0, Kind::Requested, 5 * MIB).expect("bytes");
         client.release(0, Kind::Requested, 5 * MIB);
         let (mut mode, mut count, mut pids) = (9, 4, [0; 4]);
-        returns!(NVML_SUCCESS, nvmlDeviceGetAccountingMode(device(0), &raw mut mode));
+        ok!(nvmlDeviceGetAccountingMode(device(0), &raw mut mode));
         assert_eq!(mode, NVML_FEATURE_DISABLED);
         let list = pids.as_mut_ptr();
-        returns!(NVML_SUCCESS, nvmlDeviceGetAccountingPids(device(0), &raw mut count, list));
+        ok!(nvmlDeviceGetAccountingPids(device(0), &raw mut count, list));
         assert_eq!(count, 0);
-        returns!(NVML_SUCCESS, nvmlDeviceSetAccountingMode(device(0), NVML_FEATURE_ENABLED));
+        ok!(nvmlDeviceSetAccountingMode(device(0), NVML_FEATURE_ENABLED));
         count = 4;
-        returns!(NVML_SUCCESS, nvmlDeviceGetAccountingPids(device(0), &raw mut count, list));
+        ok!(nvmlDeviceGetAccountingPids(device(0), &raw mut count, list));
         assert_eq!((count, pids[0]), (1, std::process::id()));
         // SAFETY: a structure of numbers.
         let mut stats: nvmlAccountingStats_t = unsafe { zeroed() };
         let place = &raw mut stats;
-        returns!(NVML_SUCCESS, nvmlDeviceGetAccountingStats(device(0), pids[0], place));
+        ok!(nvmlDeviceGetAccountingStats(device(0), pids[0], place));
         assert_eq!((stats.maxMemoryUsage, stats.isRunning), (6 * MIB, 1));
         returns!(NVML_ERROR_NOT_FOUND, nvmlDeviceGetAccountingStats(device(0), 1, &raw mut stats));
     });
@@ -230,7 +218,7 @@ fn accounting_is_off_until_it_is_turned_on() {
 #[test]
 fn a_card_without_a_switch_says_so_in_the_size_that_was_asked_for() {
     alone(&[("STUB_GPU_PROFILE", "h100,a100")], || {
-        returns!(NVML_SUCCESS, nvmlInit_v2());
+        ok!(nvmlInit_v2());
         for (version, written) in [
             (version_of::<nvmlGpuFabricInfo_v2_t>(2), size_of::<nvmlGpuFabricInfo_v2_t>()),
             (version_of::<nvmlGpuFabricInfo_v3_t>(3), size_of::<nvmlGpuFabricInfo_v3_t>() - 3),
@@ -238,7 +226,7 @@ fn a_card_without_a_switch_says_so_in_the_size_that_was_asked_for() {
             let mut guarded = Guarded::new();
             guarded.room[..4].copy_from_slice(&version.to_le_bytes());
             let place = guarded.room.as_mut_ptr().cast();
-            returns!(NVML_SUCCESS, nvmlDeviceGetGpuFabricInfoV(device(0), place));
+            ok!(nvmlDeviceGetGpuFabricInfoV(device(0), place));
             // The last bytes of the third form are padding.
             assert!((written..written + 4).contains(&guarded.written()), "{}", guarded.written());
             returns!(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetGpuFabricInfoV(device(1), place));
@@ -250,7 +238,7 @@ fn a_card_without_a_switch_says_so_in_the_size_that_was_asked_for() {
             nvmlDeviceGetGpuFabricInfoV(device(0), place)
         );
         let place = guarded.room.as_mut_ptr().cast();
-        returns!(NVML_SUCCESS, nvmlDeviceGetGpuFabricInfo(device(0), place));
+        ok!(nvmlDeviceGetGpuFabricInfo(device(0), place));
         assert_eq!(guarded.written(), size_of::<nvmlGpuFabricInfo_t>());
     });
 }

@@ -6,8 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use stub_engine::client::Client;
-use stub_engine::symbols::Library;
 
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -53,10 +51,6 @@ impl Server {
     /// The ledger's row of a process on card 0.
     pub fn card(&self, client: &Driven) -> Value {
         row(&self.ledger(), client.process.id())["cards"][0].clone()
-    }
-
-    pub fn watch(&self) -> Client {
-        Client::connect(&self.directory.join("engine"), Library::Nvml, "").expect("watch")
     }
 
     pub fn client(&self, group: &str) -> Driven {

@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use stub_engine::Engine;
 use stub_engine::client::Client;
-use stub_engine::clock::{Clock, RealClock};
 use stub_engine::ledger::{Kind, Walk};
 use stub_engine::symbols::Library;
-use stub_engine::{Engine, Watch};
 
 /// The body of a client process: `charge BYTES`, `release BYTES`, `managed BYTES`, `pool ROOM
 /// BYTES`, `unpool BYTES ROOM`, `graph ROOM BYTES`, `churn SEED ROUNDS`, `fork`; `launch COUNT NS AT` (AT 0: now),

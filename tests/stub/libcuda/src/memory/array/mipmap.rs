@@ -65,7 +65,7 @@ pub fn create(
     if mipmap.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    shape.check(&driver.engine.cards()[owner.card()], true)?;
+    shape.check()?;
     if shape.is_sparse() {
         return Err(CUDA_ERROR_NOT_SUPPORTED);
     }

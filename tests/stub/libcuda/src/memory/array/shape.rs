@@ -2,9 +2,7 @@
 //! they have.
 
 use crate::Answer;
-use crate::device::attribute_of;
 use driver_sys::cuda::*;
-use stub_engine::profile::Card;
 
 // The header's macros of the same names.
 const LAYERED: u32 = 0x01;
@@ -19,6 +17,9 @@ const VIDEO_ENCODE_DECODE: u32 = 0x100;
 const STORED: u32 =
     LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | DEPTH_TEXTURE | COLOR_ATTACHMENT;
 const UNSUPPORTED: u32 = DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
+
+/// The width of a texture of one dimension, of which a device has the most.
+const LARGEST_EXTENT: u64 = 131_072;
 
 /// The faces of a cube, which are layers.
 const FACES: u64 = 6;
@@ -107,22 +108,9 @@ fn element_bytes(format: CUarray_format, channels: u32) -> Answer<u64> {
     if is_valid { Ok(u64::from(bytes)) } else { Err(CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// Whether each extent is at most the device attribute of its dimension.
-fn fits(card: &Card, extents: &[u64], limits: &[CUdevice_attribute]) -> bool {
-    extents.iter().zip(limits).all(|(extent, limit)| {
-        let most = attribute_of(card, *limit).ok().and_then(|most| u64::try_from(most).ok());
-        most.is_some_and(|most| *extent <= most)
-    })
-}
-
 impl Shape {
     fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
-    }
-
-    /// Whether surface objects can use the array.
-    fn is_surface(&self) -> bool {
-        self.is(SURFACE_LDST)
     }
 
     /// Whether the program maps memory into the array.
@@ -178,125 +166,22 @@ impl Shape {
         if self.is(UNSUPPORTED) { Err(CUDA_ERROR_NOT_SUPPORTED) } else { Ok(()) }
     }
 
-    /// Refuses a shape that a card cannot have.
-    pub fn check(&self, card: &Card, is_mipmapped: bool) -> Answer {
+    /// Refuses a shape that no kind of array has.
+    pub fn check(&self) -> Answer {
         self.element_bytes()?;
         self.check_flags()?;
-        let has_room =
-            self.width > 0 && self.fits(card) && (!is_mipmapped || self.fits_mipmaps(card));
-        if has_room && self.fits_gather(card) { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
-    }
-
-    /// Whether the extents are those of a kind of array, with its limits. Textures and surfaces
-    /// have different limits.
-    fn fits(&self, card: &Card) -> bool {
         let [width, height, depth] = [self.width, self.height, self.depth];
-        let limits = |extents: &[u64], texture: &[_], surface: &[_]| {
-            fits(card, extents, if self.is_surface() { surface } else { texture })
+        let is_kind = match (self.is(CUBEMAP), self.is(LAYERED), height > 0, depth > 0) {
+            (false, false, has_rows, has_slices) => has_rows || !has_slices,
+            (false, true, _, has_layers) => has_layers,
+            (true, false, ..) => width == height && depth == FACES,
+            (true, true, _, has_faces) => {
+                has_faces && width == height && depth.is_multiple_of(FACES)
+            }
         };
-        match (self.is(CUBEMAP), self.is(LAYERED), height > 0, depth > 0) {
-            (false, false, false, false) => limits(
-                &[width],
-                &[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH],
-                &[CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_WIDTH],
-            ),
-            (false, false, true, false) => limits(
-                &[width, height],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT,
-                ],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT,
-                ],
-            ),
-            (false, false, true, true) => self.fits_volume(card),
-            (false, true, false, true) => limits(
-                &[width, depth],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS,
-                ],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS,
-                ],
-            ),
-            (false, true, true, true) => limits(
-                &[width, height, depth],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS,
-                ],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS,
-                ],
-            ),
-            (true, false, ..) if width == height && depth == FACES => limits(
-                &[width],
-                &[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_WIDTH],
-                &[CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_WIDTH],
-            ),
-            (true, true, _, true) if width == height && depth.is_multiple_of(FACES) => limits(
-                &[width, depth],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS,
-                ],
-                &[
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH,
-                    CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS,
-                ],
-            ),
-            _ => false,
-        }
-    }
-
-    /// Textures of three dimensions have two sets of limits.
-    fn fits_volume(&self, card: &Card) -> bool {
-        let within = |limits: &[_]| fits(card, &[self.width, self.height, self.depth], limits);
-        if self.is_surface() {
-            return within(&[
-                CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH,
-                CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT,
-                CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH,
-            ]);
-        }
-        within(&[
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH,
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT,
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH,
-        ]) || within(&[
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE,
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE,
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE,
-        ])
-    }
-
-    /// Mipmapped arrays of one and two dimensions have limits of their own.
-    fn fits_mipmaps(&self, card: &Card) -> bool {
-        let limits: &[_] = match (self.height, self.depth) {
-            (0, 0) => &[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH],
-            (_, 0) => &[
-                CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH,
-                CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT,
-            ],
-            _ => &[],
-        };
-        fits(card, &[self.width, self.height], limits)
-    }
-
-    /// Gathers work on arrays of two dimensions.
-    fn fits_gather(&self, card: &Card) -> bool {
-        let limits = [
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH,
-            CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT,
-        ];
-        let is_plane = self.height > 0 && self.depth == 0;
-        !self.is(TEXTURE_GATHER) || is_plane && fits(card, &[self.width, self.height], &limits)
+        let has_room = width > 0 && width.max(height).max(depth) <= LARGEST_EXTENT;
+        // Gathers work on arrays of two dimensions.
+        let can_gather = !self.is(TEXTURE_GATHER) || height > 0 && depth == 0;
+        if is_kind && has_room && can_gather { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
     }
 }
