@@ -37,30 +37,6 @@ fn library(image: &CStr) -> CUlibrary {
 }
 
 #[test]
-fn large_allocations_take_whole_granules() {
-    alone(&COARSE, || {
-        start();
-        let free = free_bytes();
-        let pointers = [MIB, MIB + 1, 2 * MIB, 3 * MIB].map(|bytes| {
-            let before = free_bytes();
-            let pointer = allocate(bytes);
-            let taken = if bytes <= MIB { bytes } else { bytes.next_multiple_of(2 * MIB) };
-            assert_eq!(before - free_bytes(), taken);
-            pointer
-        });
-        assert_eq!((level("requested"), level("rounding")), (7 * MIB + 1, 2 * MIB - 1));
-        for pointer in pointers {
-            ok!(cuMemFree_v2(pointer));
-        }
-        assert_eq!((free_bytes(), level("rounding")), (free, 0));
-        leave(3 * MIB);
-        let mut pointer = 0;
-        fails!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut pointer, 2 * MIB + 1));
-        allocate(2 * MIB);
-    });
-}
-
-#[test]
 fn a_module_takes_its_image_and_variables_until_it_is_unloaded() {
     alone(&COARSE, || {
         let first = start();

@@ -124,27 +124,6 @@ fn only_successful_waits_release_memory() {
 }
 
 #[test]
-fn freed_room_is_the_streams_own_at_once_and_others_when_it_got_there() {
-    alone(SLOW, || {
-        start();
-        let (pool, first, second) = (default_pool(), stream(), stream());
-        let pointer = from_pool(32 * MIB, first);
-        launch(kernel(c"slow"), first);
-        ok!(cuMemFreeAsync(pointer, first));
-        let again = from_pool(32 * MIB, first);
-        assert_eq!((again, sizes(pool)), (pointer, (32, 32)), "the same room");
-        ok!(cuMemFreeAsync(again, first));
-        let other = from_pool(32 * MIB, second);
-        assert_eq!(sizes(pool), (64, 32), "the first stream is still at work");
-        ok!(cuStreamSynchronize(second));
-        assert_eq!(sizes(pool), (64, 32), "and the room stays until it is done");
-        ok!(cuMemFreeAsync(other, second));
-        ok!(cuStreamSynchronize(first));
-        assert_eq!(sizes(pool), (0, 0));
-    });
-}
-
-#[test]
 fn a_stream_behind_the_free_can_use_the_room() {
     alone(SLOW, || {
         start();

@@ -1,6 +1,6 @@
 //! Engine time through the driver: contexts that share a card, copies, full queues.
 
-use super::time::{elapsed, event, now, record, stream};
+use super::time::{elapsed, now, record, stream};
 use super::{allocate, alone, fails, invalid, kernel, launch, launch_blocks, ok, start};
 use crate::process::driver;
 use crate::table::*;
@@ -46,55 +46,6 @@ fn a_name_says_how_long_it_takes_and_a_table_says_it_first() {
 }
 
 #[test]
-fn small_grids_overlap_and_large_ones_share() {
-    alone(&[VIRTUAL], || {
-        start();
-        let streams = [(); 2].map(|()| stream(CU_STREAM_NON_BLOCKING));
-        let spin = kernel(c"spin_6000us");
-        for (blocks, expected) in [(54, 6), (108, 12), (1000, 12), (81, 9)] {
-            let begin = now();
-            for stream in streams {
-                launch_blocks(spin, blocks, stream);
-            }
-            ok!(cuCtxSynchronize());
-            assert_eq!(now() - begin, expected, "{blocks} blocks each, of 108 that fit");
-        }
-        assert_eq!(own_row()["busy_ns"], 39 * MS);
-    });
-}
-
-#[test]
-fn contexts_take_turns_and_events_tell_when_they_had_them() {
-    alone(&[VIRTUAL], || {
-        let first = start();
-        let spin = kernel(c"spin_4000us");
-        let begin = event();
-        launch(spin, null_mut());
-        let one = record(null_mut());
-        let mut second = null_mut();
-        ok!(cuCtxCreate_v2(&raw mut second, 0, 0));
-        let other = kernel(c"other_1000us");
-        launch(other, null_mut());
-        let started = event();
-        ok!(cuEventRecord(started, null_mut()));
-        launch(other, null_mut());
-        let ended = record(null_mut());
-        fails!(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(begin, null_mut()));
-        ok!(cuEventSynchronize(ended));
-        // A slice of 2 ms, a switch of 50 us, and the second one's 2 ms.
-        assert_eq!(nanoseconds(), 1 + 4 * MS + 50_000);
-        assert!((elapsed(started, ended) - 1.0).abs() < 1e-6);
-        fails!(CUDA_ERROR_NOT_READY, cuEventQuery(one));
-        ok!(cuCtxSetCurrent(first));
-        ok!(cuCtxSynchronize());
-        assert_eq!(nanoseconds(), 1 + 6 * MS + 100_000);
-        ok!(cuEventQuery(one));
-        assert!((elapsed(ended, one) - 2.05).abs() < 1e-6);
-        assert_eq!(own_row()["busy_ns"], 6 * MS);
-    });
-}
-
-#[test]
 fn copies_take_time_beside_kernels_and_small_ones_none() {
     alone(&[VIRTUAL], || {
         start();
@@ -132,24 +83,6 @@ fn a_launch_into_a_full_queue_waits_for_room() {
         ok!(cuStreamQuery(other));
         ok!(cuStreamSynchronize(full));
         assert_eq!(now(), 1030);
-    });
-}
-
-#[test]
-fn two_devices_meet_in_a_collective() {
-    alone(&[VIRTUAL, ("STUB_GPU_PROFILE", "a100,a100")], || {
-        start();
-        let first = kernel(c"reduce_2000us_meets2");
-        launch(first, null_mut());
-        let one = record(null_mut());
-        let mut second = null_mut();
-        ok!(cuCtxCreate_v2(&raw mut second, 0, 1));
-        launch(kernel(c"before_3000us"), null_mut());
-        launch(kernel(c"reduce_2000us_meets2"), null_mut());
-        fails!(CUDA_ERROR_NOT_READY, cuEventQuery(one));
-        ok!(cuEventSynchronize(one));
-        assert_eq!(now(), 5);
-        assert_eq!(own_row()["busy_ns"], 5 * MS, "it spun on its engine");
     });
 }
 
