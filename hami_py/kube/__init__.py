@@ -25,26 +25,3 @@ from hami_py.kube.writes import (
     patch_metadata,
     patch_status,
 )
-
-__all__ = [
-    "MOST_BYTES",
-    "ApiServer",
-    "Event",
-    "EventWriter",
-    "Followed",
-    "Reference",
-    "Reflector",
-    "Sink",
-    "Undecoded",
-    "UserServers",
-    "annotation_bytes",
-    "bind",
-    "check_annotations",
-    "is_token",
-    "keeps_labels_of_bindings",
-    "list_objects",
-    "list_version",
-    "patch_metadata",
-    "patch_status",
-    "read_settings",
-]

@@ -21,19 +21,3 @@ from hami_py.monitor.history import (
     readings_of,
 )
 from hami_py.monitor.metrics import exposition
-
-__all__ = [
-    "Histories",
-    "History",
-    "NodeFigures",
-    "PodExcess",
-    "Reading",
-    "Starts",
-    "decode",
-    "decode_history",
-    "encode",
-    "exposition",
-    "hami_exposition",
-    "readings_of",
-    "used_shares",
-]

@@ -21,12 +21,3 @@ from hami_py.overview.report import (
     Overview,
     WaitingPod,
 )
-
-__all__ = [
-    "NamespaceReport",
-    "NodeReport",
-    "Overview",
-    "Reader",
-    "Scope",
-    "WaitingPod",
-]

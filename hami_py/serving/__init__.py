@@ -8,5 +8,3 @@ a certificate. The applications are in ``scheduler`` and ``webhook``.
 from hami_py.serving.bodies import Bodies
 from hami_py.serving.routes import json_route, page
 from hami_py.serving.server import Listen, Server, Tls
-
-__all__ = ["Bodies", "Listen", "Server", "Tls", "json_route", "page"]

@@ -16,5 +16,3 @@ It follows the cluster once for each token, and a page asks it for changes.
 """
 
 from hami_py.view.service import LocalView, View, ViewSettings
-
-__all__ = ["LocalView", "View", "ViewSettings"]
