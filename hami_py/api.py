@@ -7,7 +7,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from contextlib import closing
+from typing import Any
 
 from hami_py import config
 from hami_py.model import (
@@ -19,18 +20,14 @@ from hami_py.model import (
     Sizes,
     SliceInfo,
     Usage,
-    check_name,
     parse_arguments,
     parse_devices,
 )
-from hami_py.slices import current, prepare, registry
+from hami_py.slices import current, registry
 from hami_py.slices.handle import Slice
+from hami_py.slices.prepare import SliceRequest, open_named, open_new
+from hami_py.slices.programs import Command
 from hami_py.slices.relaunch import relaunch
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from hami_py.slices.programs import Command, SliceRunBytes, SliceRunText
 
 
 def devices() -> list[Card]:
@@ -125,13 +122,9 @@ def slice(
         HamiError: at creation: no driver, no such card, or a slice cannot be created here.
     """
     limit_request = parse_arguments(gpumem, gpucores, mode, priority)
-    if name is not None:
-        check_name(name)
-    if gang is not None:
-        check_name(gang, "gang")
     chosen = parse_devices(devices)
-    request = prepare.SliceRequest(sys.orig_argv, limit_request, chosen, name, keep, gang=gang)
-    return Slice(name, lambda: prepare.open_new(config.read(), request))
+    request = SliceRequest(sys.orig_argv, limit_request, chosen, name, keep, gang=gang)
+    return Slice(name, lambda: open_new(config.read(), request))
 
 
 def open_slice(name_or_id: str) -> Slice:
@@ -151,7 +144,7 @@ def open_slice(name_or_id: str) -> Slice:
         StateError: the slice, or one around it, cannot be used.
         InvalidValue: ``name_or_id`` is not a string, or there are too many nested slices.
     """
-    opened = prepare.open_named(config.read(), name_or_id)
+    opened = open_named(config.read(), name_or_id)
     return Slice(name_or_id, lambda: opened, opened)
 
 
@@ -219,27 +212,13 @@ def limit_this_process(
         HamiError: no driver, no such card, or a slice cannot be created here.
     """
     limit_request = parse_arguments(gpumem, gpucores, mode, priority)
-    if gang is not None:
-        check_name(gang, "gang")
-    return relaunch(
-        config.read(),
-        limit_request,
-        parse_devices(devices),
-        gang,
-        lambda note: warnings.warn(note, stacklevel=4),
-    )
+    chosen = parse_devices(devices)
+    request = SliceRequest(sys.orig_argv, limit_request, chosen, relaunched=True, gang=gang)
+    return relaunch(config.read(), request, lambda note: warnings.warn(note, stacklevel=4))
 
 
-@overload
 def run(
-    command: "Command", **options: "Unpack[SliceRunBytes]"
-) -> subprocess.CompletedProcess[bytes]: ...
-@overload
-def run(
-    command: "Command", **options: "Unpack[SliceRunText]"
-) -> subprocess.CompletedProcess[str]: ...
-def run(
-    command: "Command",
+    command: Command,
     *,
     gpumem: Sizes | None = None,
     gpucores: Shares | None = None,
@@ -248,7 +227,7 @@ def run(
     devices: Sequence[str | int] = (),
     gang: str | None = None,
     env: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Any,  # noqa: ANN401
 ) -> subprocess.CompletedProcess[Any]:
     """Run a program in a new slice and wait for it, like ``subprocess.run``.
 
@@ -273,11 +252,10 @@ def run(
         Exception: as ``subprocess.run``.
     """
     limit_request = parse_arguments(gpumem, gpucores, mode, priority)
-    if gang is not None:
-        check_name(gang, "gang")
+    request = SliceRequest(command, limit_request, parse_devices(devices), gang=gang)
     settings = config.read()
-    chosen = parse_devices(devices)
-    with prepare.prepared(settings, command, limit_request, chosen, env, gang=gang) as prepared:
-        for note in prepared.notes:
+    with closing(open_new(settings, request)) as opened:
+        environment = opened.environment(settings.environment if env is None else env)
+        for note in opened.notes:
             warnings.warn(note, stacklevel=2)
-        return subprocess.run(command, env=prepared.environment, **options)  # noqa: PLW1510
+        return subprocess.run(command, env=environment, **options)  # noqa: PLW1510

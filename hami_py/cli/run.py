@@ -1,7 +1,7 @@
 """``hami run``: run a program in a slice."""
 
 import sys
-from pathlib import Path
+from contextlib import closing
 from typing import NoReturn
 
 import click
@@ -12,19 +12,19 @@ from hami_py.cli.output import report
 from hami_py.cli.summary import line
 from hami_py.config import SUMMARY
 from hami_py.errors import CannotRun, HamiError, InvalidValue, NotLimited
-from hami_py.model import check_name, parse_options
+from hami_py.model import parse_options
 from hami_py.slices import (
     BypassWatcher,
     CoordinatorSupervisor,
     Measuring,
     Notifications,
+    Opened,
+    SliceRequest,
     end_like,
-    joined,
-    prepared,
-    read_record,
+    open_named,
+    open_new,
     require_checkable,
     run_in_foreground,
-    summary_of,
     with_own_pid,
 )
 
@@ -111,25 +111,24 @@ def run(
     ended: int | None = None
     try:
         limit_request = parse_options(gpumem, gpucores, mode, priority)
-        _check_names(name, gang)
         if strict:
             require_checkable(command[0])
         settings = config.read()
         summary = summary or _is_set(settings.summary)
         if join is None:
-            ready = prepared(
-                settings, command, limit_request, devices, name=name, keep=keep, gang=gang
-            )
+            request = SliceRequest(command, limit_request, devices, name, keep, gang=gang)
+            opened = open_new(settings, request)
         else:
             limits = {"gpumem": gpumem, "gpucores": gpucores, "mode": mode, "priority": priority}
             _check_join(join, **limits, device=devices, name=name, keep=keep, gang=gang)
-            ready = joined(settings, join)
-        with ready as slice_:
-            for note in slice_.notes:
+            opened = open_named(settings, join)
+        with closing(opened):
+            directory, base = opened.hold.directory, opened.environment(settings.environment)
+            for note in opened.notes:
                 report(note)
-            supervisor = CoordinatorSupervisor(settings, slice_.directory)
-            watcher = BypassWatcher(slice_.directory, slice_.library)
-            measuring = Measuring(settings, slice_.directory)
+            supervisor = CoordinatorSupervisor(settings, directory)
+            watcher = BypassWatcher(directory, opened.library)
+            measuring = Measuring(settings, directory)
 
             def check(program: int) -> float:
                 supervisor.check()
@@ -137,8 +136,8 @@ def run(
                 _report_bypasses(watcher, program, strict=strict)
                 return watcher.pause()
 
-            notifications = Notifications(slice_.environment, slice_.directory)
-            environment = notifications.environment(slice_.environment)
+            notifications = Notifications(base, directory)
+            environment = notifications.environment(base)
             words = with_own_pid(command, environment)
             try:
                 ended = run_in_foreground(words, environment, check, notifications)
@@ -147,7 +146,7 @@ def run(
                 supervisor.close()
                 measuring.stop()
                 if summary:
-                    _report_summary(slice_.directory)
+                    _report_summary(opened)
     except CannotRun as error:
         report(error)
         sys.exit(error.status)
@@ -176,25 +175,16 @@ def _report_bypasses(watcher: BypassWatcher, program: int, *, strict: bool) -> N
         report(bypass.error())
 
 
-def _check_names(name: str | None, gang: str | None) -> None:
-    if name is not None:
-        check_name(name)
-    if gang is not None:
-        check_name(gang, "gang")
-
-
 def _is_set(value: str | None) -> bool:
     if value in {None, "", "0", "1"}:
         return value == "1"
     raise InvalidValue(SUMMARY, value or "", "write 1 or 0")
 
 
-def _report_summary(directory: Path) -> None:
+def _report_summary(opened: Opened) -> None:
     """Report what the slice has used; a failure is reported, and nothing else."""
-    record = read_record(directory)
     try:
-        if record is not None:
-            report(line(summary_of(directory, record)))
+        report(line(opened.summary()))
     except HamiError as error:
         report(error)
 

@@ -32,11 +32,7 @@ from hami_py.slices.hold import create, remove_stale
 from hami_py.slices.measured_cards import as_measured
 from hami_py.slices.measuring import Measuring
 from hami_py.slices.overbooked import overbooked
-from hami_py.slices.prepare import (
-    joined,
-    plan_new,
-    prepared,
-)
+from hami_py.slices.prepare import Opened, SliceRequest, open_named, open_new, plan_new
 from hami_py.slices.programs import require_glibc, require_library
 from hami_py.slices.record import read_record
 from hami_py.slices.registry import SHOWN_ID, list_slices, remove, resize_named

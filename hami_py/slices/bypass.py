@@ -115,12 +115,6 @@ def require_checkable(program: str) -> None:
         raise NotLimited(found, why, "start `hami run` with these rights, like `sudo hami run`")
 
 
-def reason(pid: int, library: Path) -> str | None:
-    """Why no limit holds for a process that uses the GPU, in a few words; None as in ``find``."""
-    found = find(pid, library)
-    return None if found is None else found.why
-
-
 @dataclass
 class _Member:
     """A process of the program.

@@ -61,17 +61,23 @@ def running(settings: Settings) -> Running | None:
         OSError: the lock cannot be tested.
     """
     try:
-        lock = os.open(
-            settings.runtime_directory / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        )
+        text = _text_if_locked(settings.runtime_directory / LOCK)
     except FileNotFoundError:
         return None
+    if text is None:
+        return None
+    found = re.match(rb"(\d+) (\S+)\n", text)
+    return Running(int(found[1]), found[2].decode(errors="replace")) if found else Running(0, "")
+
+
+def _text_if_locked(path: Path) -> bytes | None:
+    """The text of a coordinator's lock; None if no coordinator has it."""
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         # Shared, so that several processes can test it at the same time.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = re.match(rb"(\d+) (\S+)\n", os.pread(lock, 100, 0))
-        return Running(int(text[1]), text[2].decode(errors="replace")) if text else Running(0, "")
+        return os.pread(lock, 100, 0)
     finally:
         os.close(lock)
     return None
@@ -123,29 +129,17 @@ def require_unmanaged(settings: Settings) -> None:
     Raises:
         StateError: a node agent does.
     """
-    if _is_locked(settings.node_runtime / LOCK):
+    try:
+        is_locked = _text_if_locked(settings.node_runtime / LOCK) is not None
+    except OSError as error:
+        # Only root can test it.
+        is_locked = isinstance(error, PermissionError)
+    if is_locked:
         raise StateError(
             "share of a card's time",
             "the node agent of Kubernetes schedules the cards of this machine",
             "run the program in a pod, or without a share",
         )
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except PermissionError:
-        # Only root can test it.
-        return True
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def has_share(directory: Path) -> bool:

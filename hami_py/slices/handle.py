@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from hami_py import config, gpu
 from hami_py.errors import StateError
@@ -35,24 +35,14 @@ from hami_py.model import (
 from hami_py.slices import coordinator
 from hami_py.slices.layers import Layer, card_usage, combined, read_from_outside, reclaim_dead
 from hami_py.slices.prepare import Opened, open_named
+from hami_py.slices.programs import Command, Word
 from hami_py.slices.registry import processes_in, resize
-from hami_py.slices.summary import summary_of
 from hami_py.slices.watch import Watcher
 
 if TYPE_CHECKING:
     import asyncio.subprocess
 
-    from typing_extensions import Self, Unpack
-
-    from hami_py.slices.programs import (
-        Command,
-        ExecOptions,
-        PopenBytes,
-        PopenText,
-        RunBytes,
-        RunText,
-        Word,
-    )
+    from typing_extensions import Self
 
 
 class Slice:
@@ -154,21 +144,17 @@ class Slice:
             self._closed.set()
             if self._opened:
                 with suppress(StateError):
-                    self._summary = self._summarize(self._opened)
+                    self._summary = self._opened.summary()
                 self._opened.hold.release()
 
     # Running programs in it.
 
-    @overload
     def run(
-        self, command: "Command", **options: "Unpack[RunBytes]"
-    ) -> subprocess.CompletedProcess[bytes]: ...
-    @overload
-    def run(
-        self, command: "Command", **options: "Unpack[RunText]"
-    ) -> subprocess.CompletedProcess[str]: ...
-    def run(
-        self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        **options: Any,  # noqa: ANN401
     ) -> subprocess.CompletedProcess[Any]:
         """Run a program in the slice and wait for it, like ``subprocess.run``.
 
@@ -182,16 +168,12 @@ class Slice:
         """
         return subprocess.run(command, env=self.environment(env), **options)  # noqa: PLW1510
 
-    @overload
     def popen(
-        self, command: "Command", **options: "Unpack[PopenBytes]"
-    ) -> subprocess.Popen[bytes]: ...
-    @overload
-    def popen(
-        self, command: "Command", **options: "Unpack[PopenText]"
-    ) -> subprocess.Popen[str]: ...
-    def popen(
-        self, command: "Command", *, env: Mapping[str, str] | None = None, **options: Any
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        **options: Any,  # noqa: ANN401
     ) -> subprocess.Popen[Any]:
         """Start a program in the slice, like ``subprocess.Popen``.
 
@@ -207,10 +189,10 @@ class Slice:
 
     async def create_subprocess_exec(
         self,
-        program: "Word",
-        *arguments: "Word",
+        program: Word,
+        *arguments: Word,
         env: Mapping[str, str] | None = None,
-        **options: "Unpack[ExecOptions]",
+        **options: Any,  # noqa: ANN401
     ) -> "asyncio.subprocess.Process":
         """Start a program in the slice, like ``asyncio.create_subprocess_exec``.
 
@@ -274,7 +256,7 @@ class Slice:
         """
         if self._summary is not None:
             return self._summary
-        return self._summarize(self._open())
+        return self._open().summary()
 
     def processes(self) -> tuple[SliceProcess, ...]:
         """Its current processes by pid, including those that have not called CUDA yet."""
@@ -357,9 +339,6 @@ class Slice:
                 return self._opened, ()
             self._opened = self._opener()
             return self._opened, self._opened.notes
-
-    def _summarize(self, opened: Opened) -> Summary:
-        return summary_of(opened.hold.directory, opened.hold.record)
 
     def _layers(self) -> list[Layer]:
         return [read_from_outside(directory) for directory in self._open().slices]

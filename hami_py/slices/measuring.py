@@ -7,7 +7,6 @@ a thread of its own process does, for one slice. It can only where NVML shows th
 PID namespace: on the host, not in a container.
 """
 
-import fcntl
 import sys
 import threading
 from contextlib import suppress
@@ -17,6 +16,7 @@ from hami_py._native import MemoryMeter
 from hami_py.config import GRANTS, Settings
 from hami_py.errors import DamagedFile
 from hami_py.slices.processes import has_host_pids
+from hami_py.slices.runtime import try_lock
 
 INTERVAL = 0.5
 """Seconds between two looks for the first process of the slice."""
@@ -57,7 +57,8 @@ class Measuring:
     def _run(self) -> None:
         # Without its files, the slice is being removed.
         with suppress(OSError), (self._directory / GRANTS).open("rb") as lock:
-            while not _take(lock.fileno()):
+            # The lock of the process that measures a slice.
+            while not try_lock(lock.fileno()):
                 if self._stop.wait(INTERVAL):
                     return
             meter = MemoryMeter(self._directory, self._measures)
@@ -79,12 +80,3 @@ class Measuring:
             Sweeper(update).run(self._stop)
             # So nothing stays measured in a slice that is kept.
             meter.release_ended()
-
-
-def _take(lock: int) -> bool:
-    """Take the lock of the process that measures a slice, unless another process has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,14 +1,24 @@
 """From a request to a slice, and to the environment of a program in it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hami_py._native import HamiLimit, HamiVariables, parse_memory
 from hami_py.config import CONTEXT_MEMORY, GRANULE, LIBRARY_NAME, Settings
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import Card, CardLimit, LimitRequest, Plan, ineffective, legible, plan, too_low
+from hami_py.model import (
+    Card,
+    CardLimit,
+    LimitRequest,
+    Plan,
+    Summary,
+    check_name,
+    ineffective,
+    legible,
+    plan,
+    too_low,
+)
 from hami_py.slices import coordinator
 from hami_py.slices.beside import directories, keep, link_within, own_slices
 from hami_py.slices.current import cards, shown
@@ -18,6 +28,7 @@ from hami_py.slices.programs import Command, compose, require_library
 from hami_py.slices.record import new_record, read_record
 from hami_py.slices.registry import hold_named
 from hami_py.slices.runtime import usable
+from hami_py.slices.summary import summary_of
 
 MAX_LAYERS = 8
 """Nested slices that the preload library supports: it charges every layer for each allocation."""
@@ -31,10 +42,13 @@ class SliceRequest:
         command: the program that will run in it, or the one that creates it; shown by ``hami ps``.
         limits: the requested limits.
         devices: cards by UUID or index; empty = all.
-        name: its name, which must be valid.
+        name: its name.
         keep: it remains until it is removed.
         relaunched: this process will restart itself in it.
-        gang: the name of its gang, which must be valid.
+        gang: the name of its gang.
+
+    Raises:
+        InvalidValue: one of the names is not valid.
     """
 
     command: Command
@@ -45,10 +59,16 @@ class SliceRequest:
     relaunched: bool = False
     gang: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name)
+        if self.gang is not None:
+            check_name(self.gang, "gang")
+
 
 @dataclass(frozen=True)
 class Opened:
-    """A slice that this process holds and can start programs in.
+    """A slice that this process holds, until it closes it, and can start programs in.
 
     Attributes:
         hold: the hold.
@@ -68,22 +88,13 @@ class Opened:
         chosen = self.hold.record.devices is not None
         return compose(base, libraries, self.slices, chosen=chosen)
 
+    def summary(self) -> Summary:
+        """What its programs have used until now."""
+        return summary_of(self.hold.directory, self.hold.record)
 
-@dataclass(frozen=True)
-class Prepared:
-    """A slice that is ready for a program.
-
-    Attributes:
-        directory: the slice's directory.
-        library: the path of the preload library in it.
-        environment: the program's environment.
-        notes: messages for the user, one line each.
-    """
-
-    directory: Path
-    library: Path
-    environment: dict[str, str]
-    notes: tuple[str, ...]
+    def close(self) -> None:
+        """Release the slice."""
+        self.hold.release()
 
 
 def open_new(settings: Settings, request: SliceRequest) -> Opened:
@@ -102,12 +113,12 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
         coordinator.require_unmanaged(settings)
     # In a slice whose cards were chosen, they are counted anew.
     outermost = read_record(around[0]) if around else None
-    record = new_record(
-        request.command,
+    record = replace(
+        new_record(request.command),
         name=request.name,
         keep=request.keep,
         relaunched=request.relaunched,
-        around=around,
+        around=tuple(map(str, around)),
         devices=planned.devices,
         gang=request.gang,
         indices=outermost.indices if outermost else planned.indices,
@@ -211,59 +222,6 @@ def open_named(settings: Settings, name: str) -> Opened:
         held.release()
         raise
     return Opened(held, path, slices, coordinator.ensure(settings, held.directory))
-
-
-@contextmanager
-def prepared(
-    settings: Settings,
-    command: Command,
-    limits: LimitRequest,
-    devices: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-    *,
-    name: str | None = None,
-    keep: bool = False,
-    gang: str | None = None,
-) -> Iterator[Prepared]:
-    """Create a slice within those that this process is in; it is removed at the end of the block.
-
-    Args:
-        settings: the settings of this process.
-        command: the program that will run, shown by ``hami ps``.
-        limits: the requested limits.
-        devices: cards by UUID or index; empty = all.
-        environment: the program's environment without a slice; None = this process's.
-        name: the slice's name.
-        keep: the slice remains after the block.
-        gang: the name of its gang.
-
-    Raises:
-        HamiError: as ``open_new``.
-    """
-    opened = open_new(settings, SliceRequest(command, limits, devices, name, keep, gang=gang))
-    with _held(settings, opened, environment) as ready:
-        yield ready
-
-
-@contextmanager
-def joined(settings: Settings, name: str) -> Iterator[Prepared]:
-    """Hold an existing slice, by name or id, during the block.
-
-    Raises:
-        HamiError: as ``open_named``.
-    """
-    with _held(settings, open_named(settings, name), None) as ready:
-        yield ready
-
-
-@contextmanager
-def _held(settings: Settings, opened: Opened, base: Mapping[str, str] | None) -> Iterator[Prepared]:
-    try:
-        base = settings.environment if base is None else base
-        environment = opened.environment(base)
-        yield Prepared(opened.hold.directory, opened.library, environment, opened.notes)
-    finally:
-        opened.hold.release()
 
 
 def _check_depth(layers: int) -> None:

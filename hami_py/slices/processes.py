@@ -161,14 +161,14 @@ def read_stat(pid: int) -> Stat | None:
 
 def start_time(pid: int) -> int:
     """When a process started, in clock ticks since boot; 0 = unknown."""
-    state = _state(pid)
-    return state[1] if state else 0
+    stat = read_stat(pid)
+    return 0 if stat is None else stat.started
 
 
 def is_running(pid: int, started: int) -> bool:
     """Whether the process with this start time exists and is not a zombie."""
-    state = _state(pid)
-    return state is not None and state[1] == started and state[0] not in "ZX"
+    stat = read_stat(pid)
+    return stat is not None and stat.started == started and stat.state not in "ZX"
 
 
 def pid_namespace() -> int:
@@ -261,12 +261,6 @@ def _has_library(pid: int) -> bool:
             # The path as the process sees it.
             return not Path(f"/proc/{pid}/root{path}").with_name(LIMITS).exists()
     return False
-
-
-def _state(pid: int) -> tuple[str, int] | None:
-    """State and start time."""
-    stat = read_stat(pid)
-    return None if stat is None else (stat.state, stat.started)
 
 
 def _fields(pid: int) -> list[str]:

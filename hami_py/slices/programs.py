@@ -1,19 +1,13 @@
-"""Starting a program in a slice: its environment, and the options of ``subprocess``.
-
-The environment is all that a slice changes about a program. The options are passed on unchanged.
-They are listed here so that they have types, and a caller under ``mypy --strict`` gets no ``Any``
-back. ``env`` is the program's environment without a slice, and is never passed on unchanged.
-"""
+"""The environment of a program in a slice: all that a slice changes about a program."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import IO, Literal, TypeAlias, TypedDict
+from typing import TypeAlias
 
 from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, VISIBLE_DEVICES
 from hami_py.errors import StateError, UnsupportedPlatform
-from hami_py.model import Mode, Priority, Shares, Sizes
 
 NOEXEC = "its file system is mounted noexec"
 
@@ -99,91 +93,7 @@ def why_not_loadable(library: Path) -> str | None:
     return None if magic == b"\x7fELF" else "it is not a library"
 
 
-File: TypeAlias = int | IO[str] | IO[bytes] | None
 Word: TypeAlias = str | PathLike[str]
 Command: TypeAlias = Word | Sequence[Word]
 """Program and arguments. A single word is a program, or with ``shell=True`` a line for the shell.
 """
-
-
-class StartOptions(TypedDict, total=False):
-    """The options of every function that starts a program."""
-
-    stdin: File
-    stdout: File
-    stderr: File
-    cwd: Word | None
-    executable: Word | None
-    close_fds: bool
-    pass_fds: Collection[int]
-    restore_signals: bool
-    start_new_session: bool
-    preexec_fn: Callable[[], object] | None
-    user: str | int | None
-    group: str | int | None
-    extra_groups: Collection[str | int] | None
-    umask: int
-    pipesize: int
-
-
-class _PopenOptions(StartOptions, total=False):
-    env: Mapping[str, str] | None
-    bufsize: int
-    process_group: int | None
-    shell: bool
-
-
-class _RunOptions(_PopenOptions, total=False):
-    input: str | bytes | None
-    capture_output: bool
-    timeout: float | None
-    check: bool
-
-
-class _SliceOptions(TypedDict, total=False):
-    gpumem: Sizes | None
-    gpucores: Shares | None
-    mode: Mode | None
-    priority: Priority | None
-    devices: Sequence[str | int]
-    gang: str | None
-
-
-class _Bytes(TypedDict, total=False):
-    text: Literal[False] | None
-
-
-class _Text(TypedDict, total=False):
-    text: Literal[True]
-    encoding: str
-    errors: str
-
-
-class PopenBytes(_PopenOptions, _Bytes):
-    """The options of ``subprocess.Popen``, for pipes of bytes."""
-
-
-class PopenText(_PopenOptions, _Text):
-    """The options of ``subprocess.Popen``, for pipes of text."""
-
-
-class RunBytes(_RunOptions, _Bytes):
-    """The options of ``subprocess.run``, for an output of bytes."""
-
-
-class RunText(_RunOptions, _Text):
-    """The options of ``subprocess.run``, for an output of text."""
-
-
-class SliceRunBytes(RunBytes, _SliceOptions):
-    """The same, and those of the slice."""
-
-
-class SliceRunText(RunText, _SliceOptions):
-    """The same, and those of the slice."""
-
-
-class ExecOptions(StartOptions, total=False):
-    """The options of ``asyncio.create_subprocess_exec``."""
-
-    limit: int

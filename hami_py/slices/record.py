@@ -7,7 +7,7 @@ limit depends on it. Its lock marks the processes that hold the slice (``hold``)
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -65,17 +65,7 @@ class Record:
         os.write(descriptor, json.dumps(asdict(self)).encode(errors="surrogateescape"))
 
 
-def new_record(
-    command: Command,
-    *,
-    name: str | None = None,
-    keep: bool = False,
-    relaunched: bool = False,
-    around: Sequence[Path] = (),
-    devices: tuple[str, ...] | None = None,
-    gang: str | None = None,
-    indices: Mapping[str, int] | None = None,
-) -> Record:
+def new_record(command: Command) -> Record:
     """The record of a slice that this process creates now."""
     return Record(
         pid=os.getpid(),
@@ -83,13 +73,6 @@ def new_record(
         command=_words(command),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         boot_time=time.clock_gettime(time.CLOCK_BOOTTIME),
-        name=name,
-        keep=keep,
-        relaunched=relaunched,
-        around=tuple(map(str, around)),
-        devices=devices,
-        gang=gang,
-        indices=indices or {},
     )
 
 

@@ -278,10 +278,11 @@ def _processes(
     here = pid_namespace()
     members = [process for process in layer.account.processes if process.alive] if layer else []
     known = {process.pid for process in members if process.pid_namespace == here}
-    found = [
-        SliceProcess(pid, command_of(pid), (), bypass.reason(pid, library), user_of(pid))
-        for pid in inside - known
-    ]
+    found = []
+    for pid in inside - known:
+        around = bypass.find(pid, library)
+        why = None if around is None else around.why
+        found.append(SliceProcess(pid, command_of(pid), (), why, user_of(pid)))
     for process in members:
         # A pid of another namespace names another process here. A process with an entry has the
         # library, which has made the entry.

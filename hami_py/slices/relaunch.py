@@ -9,13 +9,13 @@ has typed commands, if other threads run, or if the command line is not the proc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from hami_py.config import Settings
 from hami_py.errors import CannotRelaunch
-from hami_py.model import LimitRequest, Limits
+from hami_py.model import Limits
 from hami_py.slices.beside import own_slices
 from hami_py.slices.bypass import DRIVERS
 from hami_py.slices.current import limits
@@ -26,20 +26,12 @@ from hami_py.slices.record import read_record
 WHAT = "limit_this_process"
 
 
-def relaunch(
-    settings: Settings,
-    limit_request: LimitRequest,
-    devices: Sequence[str],
-    gang: str | None,
-    warn: Callable[[str], None],
-) -> Limits:
+def relaunch(settings: Settings, request: SliceRequest, warn: Callable[[str], None]) -> Limits:
     """Restart this process in a new slice; in the restarted process, return the limits.
 
     Args:
         settings: the settings of this process.
-        limit_request: the requested limits.
-        devices: cards by UUID or index; empty = all.
-        gang: the name of the slice's gang.
+        request: the slice.
         warn: called with each message for the user.
 
     Raises:
@@ -50,7 +42,6 @@ def relaunch(
         return limits(settings)
     for why, fix in _obstacles(settings):
         raise CannotRelaunch(WHAT, why, fix)
-    request = SliceRequest(sys.orig_argv, limit_request, devices, relaunched=True, gang=gang)
     opened = open_new(settings, request)
     try:
         for note in opened.notes:

@@ -5,7 +5,7 @@ and judges their reports.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from hami_py import gpu, slices
@@ -54,9 +54,10 @@ def _slice(card: Card, settings: Settings) -> Iterator[tuple[int, dict[str, str]
         raise _too_little(card, free, needed, settings)
     # HAMi's variables would lower the limit further.
     base = {k: v for k, v in settings.environment.items() if k not in settings.hami_limits}
-    request, chosen = LimitRequest({card.uuid: limit}), [card.uuid]
-    with slices.prepared(settings, ["hami", "doctor"], request, chosen, base) as prepared:
-        yield limit, prepared.environment
+    request = LimitRequest({card.uuid: limit})
+    wanted = slices.SliceRequest(["hami", "doctor"], request, [card.uuid])
+    with closing(slices.open_new(settings, wanted)) as opened:
+        yield limit, opened.environment(base)
 
 
 def _least(card: Card) -> int:
