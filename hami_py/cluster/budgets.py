@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
+from hami_py.cluster.pods import Placed
 from hami_py.cluster.shared import SharedState
 from hami_py.kube import Undecoded
+from hami_py.kube.followed import Naming
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
@@ -52,13 +53,6 @@ class _Selector(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    """``ObjectMeta``."""
-
-    name: str = ""
-    namespace: str = ""
-
-
 class _Spec(msgspec.Struct, frozen=True):
     """``PodDisruptionBudgetSpec``; without a selector it selects none."""
 
@@ -75,25 +69,9 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 class Budget(msgspec.Struct, frozen=True):
     """``PodDisruptionBudget``: the fields that we read."""
 
-    metadata: _Metadata
+    metadata: Naming
     spec: _Spec = _Spec()
     status: _Status = _Status()
-
-
-class Disrupted(Protocol):
-    """A pod that would be evicted."""
-
-    @property
-    def namespace(self) -> str:
-        """The pod's namespace."""
-
-    @property
-    def name(self) -> str:
-        """The pod's name."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The pod's labels."""
 
 
 class BudgetSink:
@@ -153,11 +131,11 @@ class Remaining:
         self._known = known
         self._evicted: Counter[tuple[str, str]] = Counter()
 
-    def protects(self, pod: Disrupted) -> bool:
+    def protects(self, pod: Placed) -> bool:
         """Whether evicting the pod would violate a budget."""
         return any(self._remaining(budget) < 1 for budget in self._selecting(pod))
 
-    def evict(self, pod: Disrupted) -> bool:
+    def evict(self, pod: Placed) -> bool:
         """Counts the pod as evicted; returns whether that violates a budget."""
         violates = self.protects(pod)
         self._evicted.update(_key(budget) for budget in self._selecting(pod))
@@ -166,7 +144,7 @@ class Remaining:
     def _remaining(self, budget: Budget) -> int:
         return budget.status.disruptions_allowed - self._evicted[_key(budget)]
 
-    def _selecting(self, pod: Disrupted) -> Iterator[Budget]:
+    def _selecting(self, pod: Placed) -> Iterator[Budget]:
         # A copy: the watch changes the dict meanwhile.
         for budget in tuple(self._known.get(pod.namespace, {}).values()):
             selector = budget.spec.selector

@@ -17,7 +17,7 @@ from hami_py.kube.server import ApiServer
 T = TypeVar("T")
 
 
-class Naming(msgspec.Struct):
+class Naming(msgspec.Struct, frozen=True):
     """The names of an object (``ObjectMeta``)."""
 
     name: str = ""

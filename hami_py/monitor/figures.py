@@ -6,12 +6,15 @@ and a new field has a default.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
 from hami_py.errors import InvalidValue
 from hami_py.model import Level, NodeCard, SliceUse
 from hami_py.model.pods.decoding import prepare
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,20 @@ def decode(data: bytes) -> NodeFigures:
     Raises:
         InvalidValue: the data is not a node's figures.
     """
+    return decode_answer(data, NodeFigures, "the figures of a node agent")
+
+
+def decode_answer(data: bytes, kind: type[T], what: str) -> T:
+    """The answer of a node agent.
+
+    Raises:
+        InvalidValue: the data does not match the type.
+    """
     try:
-        return msgspec.json.decode(data, type=NodeFigures)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         fix = "update the node agents and this program to one release"
-        raise InvalidValue("the figures of a node agent", str(error), fix) from None
+        raise InvalidValue(what, str(error), fix) from None
 
 
 prepare(NodeFigures)

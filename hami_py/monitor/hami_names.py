@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -43,9 +43,7 @@ _OF_CONTAINERS = (
 
 def hami_exposition(figures: NodeFigures) -> bytes:
     """All of them in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Figures(figures))
-    return generate_latest(registry)
+    return generate_latest(_Figures(figures))
 
 
 class _Figures(Collector):

@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from hami_py.errors import InvalidValue
 from hami_py.model.pods.decoding import prepare
-from hami_py.monitor.figures import NodeFigures, used_shares
+from hami_py.monitor.figures import NodeFigures, decode_answer, used_shares
 
 STEP_S = 20.0
 STEPS = 180
@@ -163,11 +162,7 @@ def decode_history(data: bytes) -> History:
     Raises:
         InvalidValue: the bytes are no history.
     """
-    try:
-        return msgspec.json.decode(data, type=History)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        fix = "update the node agents and this program to one release"
-        raise InvalidValue("the history of a node agent", str(error), fix) from None
+    return decode_answer(data, History, "the history of a node agent")
 
 
 prepare(History)

@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -31,9 +27,7 @@ _CONTAINER = (*_CARD, "namespace", "pod", "container")
 
 def exposition(figures: NodeFigures) -> bytes:
     """All figures of a node."""
-    registry = CollectorRegistry()
-    registry.register(_Figures(figures))
-    return generate_latest(registry)
+    return generate_latest(_Figures(figures))
 
 
 class _Figures(Collector):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from hami_py.cluster.explanation import AllocatedNamespace
 from hami_py.cluster.state import Cluster
+from hami_py.kube import Reflector
 from hami_py.model.pods.wire import Quota
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.25, 1.0, 4.0, 16.0)
@@ -35,21 +36,12 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Watch(Protocol):
-    """The figures of a watch that are reported."""
-
-    @property
-    def undecoded(self) -> int:
-        """The number of objects so far that could not be decoded."""
-
-    def silent_s(self) -> float | None:
-        """The seconds since the API server last sent something."""
-
-
 class Metrics:
     """Times the verbs, and reads the counters of the cluster and of its watches by kind."""
 
-    def __init__(self, cluster: Cluster, watches: Mapping[str, Watch] | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, watches: Mapping[str, Reflector[Any]] | None = None
+    ) -> None:
         self._registry = CollectorRegistry()
         self._cluster = cluster
         self._seconds = Histogram(
@@ -81,9 +73,8 @@ class Metrics:
 
     def hami(self) -> bytes:
         """The metrics of cards, pods and quotas under the names of HAMi's scheduler (2.10)."""
-        registry = CollectorRegistry()
-        registry.register(_HamiQuotas(self._cluster))
-        return self._cluster.allocator.hami_metrics() + generate_latest(registry)
+        quotas = generate_latest(_HamiQuotas(self._cluster))
+        return self._cluster.allocator.hami_metrics() + quotas
 
     def cards(self) -> bytes:
         """The metrics by card: with eight cards per node, eight times as many as by node."""
@@ -91,7 +82,7 @@ class Metrics:
 
 
 class _Counts(Collector):
-    def __init__(self, cluster: Cluster, watches: Mapping[str, Watch]) -> None:
+    def __init__(self, cluster: Cluster, watches: Mapping[str, Reflector[Any]]) -> None:
         self._cluster = cluster
         self._watches = watches
 

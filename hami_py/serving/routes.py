@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -64,32 +65,23 @@ def json_route(
         blocks: whether the function blocks, so that it needs a thread.
     """
     shared = bodies or Bodies(sys.maxsize)
-    endpoint = _Endpoint(path, decode, answer, most_bytes, shared, blocks=blocks)
+    endpoint = _Endpoint(path, decode, answer, most_bytes, shared, blocks)
     return Route(path, endpoint, methods=["POST"])
 
 
+@dataclass(frozen=True)
 class _Endpoint(Generic[A]):
     """An ASGI endpoint without Starlette's requests and responses.
 
     Those would take as long as a review does.
     """
 
-    def __init__(
-        self,
-        path: str,
-        decode: Callable[[bytes], A],
-        answer: Callable[[A], object],
-        most_bytes: int,
-        bodies: Bodies,
-        *,
-        blocks: bool,
-    ) -> None:
-        self._path = path
-        self._decode = decode
-        self._answer = answer
-        self._most_bytes = most_bytes
-        self._bodies = bodies
-        self._blocks = blocks
+    path: str
+    decode: Callable[[bytes], A]
+    answer: Callable[[A], object]
+    most_bytes: int
+    bodies: Bodies
+    blocks: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -105,38 +97,38 @@ class _Endpoint(Generic[A]):
         try:
             async with timeout(_BODY_S):
                 body = await self._read(scope, receive)
-            argument = self._decode(body)
+            argument = self.decode(body)
         except asyncio.TimeoutError:
             raise _Refused(408, f"the body was not complete after {_BODY_S:g} s") from None
         except InvalidValue as error:
             raise _Refused(400, str(error)) from None
         try:
-            if self._blocks:
-                result = await run_in_threadpool(self._answer, argument)
+            if self.blocks:
+                result = await run_in_threadpool(self.answer, argument)
             else:
-                result = self._answer(argument)
+                result = self.answer(argument)
             return result if isinstance(result, bytes) else msgspec.json.encode(result)
         except HamiError as error:
             status = 422 if isinstance(error, InvalidValue) else 503
             raise _Refused(status, str(error)) from None
         except Exception:
-            _log.exception("%s", self._path)
+            _log.exception("%s", self.path)
             raise _Refused(500, "internal error; see the log") from None
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        too_large = f"the body is larger than {self._most_bytes} bytes"
+        too_large = f"the body is larger than {self.most_bytes} bytes"
         for name, value in scope["headers"]:
             # The HTTP parser has checked that it is a number.
-            if name == b"content-length" and int(value) > self._most_bytes:
+            if name == b"content-length" and int(value) > self.most_bytes:
                 raise _Refused(413, too_large)
-        body = self._bodies.new()
+        body = self.bodies.new()
         try:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _Refused(400, "the connection ended before the body did")
                 body.add(message.get("body", b""))
-                if len(body.data) > self._most_bytes:
+                if len(body.data) > self.most_bytes:
                     raise _Refused(413, too_large)
                 if not message.get("more_body", False):
                     return bytes(body.data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -97,13 +97,13 @@ def application(find: Find, hosts: Collection[str] | None = None) -> ASGIApp:
         hosts: the names by which the server may be called; ``None``: any. A page of another site
             whose name leads to a loopback address would otherwise be of the same origin.
     """
-    routes = [Route("/", _File("page.html"), methods=["GET"])]
-    routes += [Route(f"/{name}", _File(name), methods=["GET"]) for name in _FILES]
-    routes += [
+    routes = [
+        _file("/", "page.html"),
+        *(_file(f"/{name}", name) for name in _FILES),
         page("/healthz", lambda: (200, "alive\n")),
         page("/readyz", lambda: (200, "ready\n")),
-        Route("/api/picture", _Picture(find), methods=["GET"]),
-        Route("/api/node", _Node(find), methods=["GET"]),
+        _route("/api/picture", find, _picture),
+        _route("/api/node", find, _node),
     ]
     return _Guard(Router(routes), hosts)
 
@@ -128,34 +128,23 @@ class _Guard:
         await app(scope, receive, guarded)
 
 
-class _File:
-    """An endpoint with a file of this package."""
-
-    def __init__(self, name: str) -> None:
-        self._answer = Response(
-            (Path(__file__).parent / name).read_bytes(), media_type=_FILES[name]
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(scope, receive, send)
+def _file(path: str, name: str) -> Route:
+    content = (Path(__file__).parent / name).read_bytes()
+    return page(path, lambda: (200, content), _FILES[name])
 
 
-class _Endpoint:
-    """An endpoint of a user."""
+Answer = Callable[[Request, Viewer, Shown], Awaitable[Response]]
 
-    def __init__(self, find: Find) -> None:
-        self._find = find
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self._answered(Request(scope, receive))
-        await answer(scope, receive, send)
+def _route(path: str, find: Find, answer: Answer) -> Route:
+    """A route that answers if the user has a picture."""
 
-    async def _answered(self, request: Request) -> Response:
+    async def endpoint(request: Request) -> Response:
         namespace = request.query_params.get("namespace", "")
         try:
             if namespace:
                 check_object_name("namespace", namespace)
-            viewer = self._find(_token(request), namespace)
+            viewer = find(_token(request), namespace)
         except InvalidValue as error:
             return _problem(400, str(error))
         except NoToken:
@@ -167,37 +156,34 @@ class _Endpoint:
             return _problem(refused.status, refused.why)
         if shown is None:
             return _problem(202, viewer.problem)
-        return await self._answer(request, viewer, shown)
+        return await answer(request, viewer, shown)
 
-    async def _answer(self, request: Request, viewer: Viewer, shown: Shown) -> Response:
-        raise NotImplementedError
-
-
-class _Picture(_Endpoint):
-    async def _answer(self, request: Request, viewer: Viewer, shown: Shown) -> Response:
-        # How many seconds ago it was read, and why not later.
-        headers = {"etag": shown.tag, "age": str(int(time.monotonic() - shown.at_s))}
-        if problem := viewer.problem:
-            headers["hami-problem"] = quote(problem[:_CHARACTERS])
-        if request.headers.get("if-none-match") == shown.tag:
-            return Response(status_code=304, headers=headers)
-        body = shown.body
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            headers["content-encoding"] = "gzip"
-        else:
-            body = gzip.decompress(body)
-        return Response(body, headers=headers, media_type="application/json")
+    return Route(path, endpoint, methods=["GET"])
 
 
-class _Node(_Endpoint):
-    async def _answer(self, request: Request, viewer: Viewer, shown: Shown) -> Response:
-        name = request.query_params.get("name", "")
-        if name not in shown.containers:
-            return _problem(404, "there is no such node")
-        history = None
-        if "history" in request.query_params:
-            history = await run_in_threadpool(viewer.history, name)
-        return Response(node_picture(shown, name, history), media_type="application/json")
+async def _picture(request: Request, viewer: Viewer, shown: Shown) -> Response:
+    # How many seconds ago it was read, and why not later.
+    headers = {"etag": shown.tag, "age": str(int(time.monotonic() - shown.at_s))}
+    if problem := viewer.problem:
+        headers["hami-problem"] = quote(problem[:_CHARACTERS])
+    if request.headers.get("if-none-match") == shown.tag:
+        return Response(status_code=304, headers=headers)
+    body = shown.body
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["content-encoding"] = "gzip"
+    else:
+        body = gzip.decompress(body)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+async def _node(request: Request, viewer: Viewer, shown: Shown) -> Response:
+    name = request.query_params.get("name", "")
+    if name not in shown.containers:
+        return _problem(404, "there is no such node")
+    history = None
+    if "history" in request.query_params:
+        history = await run_in_threadpool(viewer.history, name)
+    return Response(node_picture(shown, name, history), media_type="application/json")
 
 
 def _token(request: Request) -> str | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from hami_py.kube import ApiServer, Followed, Reflector, Undecoded, list_version
 from hami_py.kube.errors import Forbidden
+from hami_py.kube.followed import Naming
 from hami_py.model.pods.decoding import ApiObject, prepare
 from hami_py.view.picture import EventPicture
 
@@ -31,13 +32,6 @@ _WARNINGS = {"fieldSelector": "type=Warning"}
 
 _LIST_S = 30.0
 _CHARACTERS = 1024
-
-
-class Names(ApiObject, frozen=True):
-    """The names of an object (``ObjectMeta``)."""
-
-    name: str = ""
-    namespace: str | None = None
 
 
 class Involved(ApiObject, frozen=True):
@@ -64,7 +58,7 @@ class Repeats(ApiObject, frozen=True):
 class SeenEvent(ApiObject, frozen=True):
     """``Event``."""
 
-    metadata: Names = Names()
+    metadata: Naming = Naming()
     involved_object: Involved = Involved()
     source: Source | None = None
     series: Repeats | None = None

@@ -144,6 +144,8 @@ class Keeper:
         self.failures = 0
         self._server = server
         self._objects = objects
+        self._what = f"secret {objects.namespace}/{objects.secret}"
+        self._secret_path = f"/api/v1/namespaces/{objects.namespace}/secrets/{objects.secret}"
         self._tls = tls
         self._lifetimes = lifetimes
         self._period_s = period_s
@@ -237,44 +239,42 @@ class Keeper:
             self.failures += 1
             _log.exception("certificates")
 
+    def _secret(self) -> _Secret:
+        answer = self._server.get(self._secret_path, deadline_s=self._deadline_s)
+        return msgspec.json.decode(answer, type=_Secret)
+
     def _keep_secret(self) -> Certificates:
-        what = f"secret {self._objects.namespace}/{self._objects.secret}"
-        path = f"/api/v1/namespaces/{self._objects.namespace}/secrets/{self._objects.secret}"
         try:
             for _ in range(_RETRIES):
-                answer = self._server.get(path, deadline_s=self._deadline_s)
-                secret = msgspec.json.decode(answer, type=_Secret)
+                secret = self._secret()
                 held = _held(secret)
                 wanted = step(held, self._objects.names, self._clock(), self._lifetimes)
                 if wanted is held:
                     return held
                 try:
-                    self._write_secret(path, secret, wanted)
+                    self._write_secret(secret, wanted)
                 except Conflict:
                     # Most likely another replica has written the same.
                     continue
                 return wanted
         except NotFound as error:
             fix = "create it: helm upgrade, or kubectl apply -k deploy/"
-            raise NotFound(what, "it does not exist", fix, error.status) from error
-        raise Conflict(what, _CONTENDED, "find out which client does")
+            raise NotFound(self._what, "it does not exist", fix, error.status) from error
+        raise Conflict(self._what, _CONTENDED, "find out which client does")
 
     def _read_secret(self) -> Serving:
-        what = f"secret {self._objects.namespace}/{self._objects.secret}"
-        path = f"/api/v1/namespaces/{self._objects.namespace}/secrets/{self._objects.secret}"
-        answer = self._server.get(path, deadline_s=self._deadline_s)
-        data = msgspec.json.decode(answer, type=_Secret).data or {}
+        data = self._secret().data or {}
         try:
             certificate, key, authority = (
                 base64.b64decode(data[name]).decode() for name in ("tls.crt", "tls.key", "ca.crt")
             )
             return of_another_issuer(certificate, key, authority)
         except KeyError as error:
-            raise StateError(what, f"it has no {error.args[0]}", "add it") from error
+            raise StateError(self._what, f"it has no {error.args[0]}", "add it") from error
         except ValueError as error:
-            raise StateError(what, str(error), "write PEM of a matching pair") from error
+            raise StateError(self._what, str(error), "write PEM of a matching pair") from error
 
-    def _write_secret(self, path: str, before: _Secret, wanted: Certificates) -> None:
+    def _write_secret(self, before: _Secret, wanted: Certificates) -> None:
         serving = wanted.serving
         data = {_FIELD: msgspec.json.encode(wanted)}
         if serving is not None:
@@ -288,7 +288,7 @@ class Keeper:
             "metadata": before.metadata,
             "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
         }
-        self._server.put(path, body, deadline_s=self._deadline_s)
+        self._server.put(self._secret_path, body, deadline_s=self._deadline_s)
 
     def _keep_configuration(
         self, kind: str, name: str, trusted: str, rules: list[dict[str, object]] | None
@@ -296,9 +296,8 @@ class Keeper:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{name}"
         wanted = base64.b64encode(trusted.encode()).decode()
         for _ in range(_RETRIES):
-            found = msgspec.json.decode(
-                self._server.get(path, deadline_s=self._deadline_s), type=_Configuration
-            )
+            answer = self._server.get(path, deadline_s=self._deadline_s)
+            found = msgspec.json.decode(answer, type=_Configuration)
             # The API server merges this list by name.
             changes: list[dict[str, object]] = []
             for webhook in found.webhooks or []:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -16,16 +17,14 @@ from hami_py.webhook.review import Reviewer
 
 def exposition(reviewer: Reviewer, keeper: Keeper, bodies: Bodies) -> str:
     """The metrics in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(_Counts(reviewer, keeper, bodies))
-    return generate_latest(registry).decode()
+    return generate_latest(_Counts(reviewer, keeper, bodies)).decode()
 
 
+@dataclass(frozen=True)
 class _Counts(Collector):
-    def __init__(self, reviewer: Reviewer, keeper: Keeper, bodies: Bodies) -> None:
-        self._reviewer = reviewer
-        self._keeper = keeper
-        self._bodies = bodies
+    reviewer: Reviewer
+    keeper: Keeper
+    bodies: Bodies
 
     def collect(self) -> Iterator[Metric]:
         reviews = CounterMetricFamily(
@@ -34,22 +33,22 @@ class _Counts(Collector):
             "pod may have several, and is checked by mutate and by validate.",
             labels=("verb", "action", "rule"),
         )
-        for labels, count in sorted(self._reviewer.counts().items()):
+        for labels, count in sorted(self.reviewer.counts().items()):
             reviews.add_metric(labels, count)
         yield reviews
         yield GaugeMetricFamily(
             "hami_webhook_certificate_expiry_timestamp_seconds",
             "When the current certificate expires.",
-            value=self._keeper.expires_at,
+            value=self.keeper.expires_at,
         )
         yield CounterMetricFamily(
             "hami_webhook_certificate_failures",
             "Failed checks of the certificates. There is one every 10 s, or every 2 s while "
             "there is no certificate.",
-            value=self._keeper.failures,
+            value=self.keeper.failures,
         )
         yield CounterMetricFamily(
             "hami_webhook_incomplete_bodies",
             "Reviews that were refused unread, because too many arrived at once.",
-            value=self._bodies.dropped,
+            value=self.bodies.dropped,
         )

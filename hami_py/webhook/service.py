@@ -65,12 +65,7 @@ class Webhook:
             server, settings.objects, tls, settings.lifetimes, period_s=settings.period_s
         )
         bodies = Bodies(settings.body_bytes)
-        routes = _routes(
-            self.reviewer,
-            bodies,
-            lambda: self.keeper.is_ready,
-            lambda: exposition(self.reviewer, self.keeper, bodies),
-        )
+        routes = self._routes(bodies)
         self.server = Server(Router(routes), settings.listen, tls=tls, linger_s=_LINGER_S)
 
     def start(self) -> None:
@@ -87,24 +82,18 @@ class Webhook:
         self.server.stop()
         self.keeper.stop()
 
+    def _routes(self, bodies: Bodies) -> list[Route]:
+        def review(path: str, answer: Callable[[Review], object]) -> Route:
+            return json_route(path, read_review, answer, most_bytes=_REVIEW_BYTES, bodies=bodies)
 
-def _routes(
-    reviewer: Reviewer,
-    bodies: Bodies,
-    is_ready: Callable[[], bool],
-    metrics: Callable[[], str],
-) -> list[Route]:
-    def review(path: str, answer: Callable[[Review], object]) -> Route:
-        return json_route(path, read_review, answer, most_bytes=_REVIEW_BYTES, bodies=bodies)
+        def ready() -> tuple[int, str]:
+            why = "it has no certificate, or its rules are not on yet; the log has the reason\n"
+            return (200, "ready\n") if self.keeper.is_ready else (503, why)
 
-    def ready() -> tuple[int, str]:
-        why = "it has no certificate, or its rules are not on yet; the log has the reason\n"
-        return (200, "ready\n") if is_ready() else (503, why)
-
-    return [
-        review("/mutate", reviewer.mutate),
-        review("/validate", reviewer.validate),
-        page("/healthz", lambda: (200, "alive\n")),
-        page("/readyz", ready),
-        page("/metrics", lambda: (200, metrics())),
-    ]
+        return [
+            review("/mutate", self.reviewer.mutate),
+            review("/validate", self.reviewer.validate),
+            page("/healthz", lambda: (200, "alive\n")),
+            page("/readyz", ready),
+            page("/metrics", lambda: (200, exposition(self.reviewer, self.keeper, bodies))),
+        ]
