@@ -191,15 +191,7 @@ def limit_this_process(
     The interpreter executes itself with the same command line (``sys.orig_argv``), pid, standard
     streams and working directory. The program repeats everything before the call, and its open
     files are closed as by ``exec``, so call this first. In the restarted program the call returns
-    the limits. The slice is removed after its last process.
-
-    Args:
-        gpumem: as for ``slice``.
-        gpucores: as for ``slice``.
-        mode: as for ``slice``.
-        priority: as for ``slice``.
-        devices: as for ``slice``.
-        gang: as for ``slice``.
+    the limits. The slice is removed after its last process. The arguments are as for ``slice``.
 
     Returns:
         The effective limits of this process.
@@ -234,16 +226,9 @@ def run(
         hami.run(["python", "train.py"], gpumem="4GiB", check=True)
         hami.run(["python", "train.py"], gpumem={"0": "4GiB", "1": "8GiB"}, devices=["1", "0"])
 
-    Args:
-        command: program and arguments.
-        gpumem: as for ``slice``.
-        gpucores: as for ``slice``.
-        mode: as for ``slice``.
-        priority: as for ``slice``.
-        devices: as for ``slice``.
-        gang: as for ``slice``.
-        env: its environment without a slice; None = this process's.
-        options: the other options of ``subprocess.run``.
+    The limits, ``devices`` and ``gang`` are as for ``slice``. ``env`` is the program's environment
+    without a slice, None = this process's, and ``options`` are the other options of
+    ``subprocess.run``.
 
     Raises:
         InvalidValue: a size, share, mode, priority or gang is invalid, or there are too many cards

@@ -12,6 +12,7 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.console import ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
@@ -35,21 +36,24 @@ NEARLY_FULL = 0.9
 def watch(read: Callable[[], Sequence[SliceInfo]], processes: bool, seconds: float) -> None:
     """Redraw the table every so many seconds, until ``q`` or Ctrl-C."""
     rates = Rates[Key]()
-    # A screen of its own: what a smaller window would wrap does not stay.
-    with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
-        while True:
-            slices = read()
-            shares = rated(rates, slices, time.monotonic())
-            live.update(drawn(slices, processes, shares, *live.console.size), refresh=True)
-            if pressed(seconds) in {"q", "Q"}:
-                return
+
+    def draw(size: ConsoleDimensions) -> Text:
+        slices = read()
+        return drawn(slices, processes, rated(rates, slices, time.monotonic()), *size)
+
+    _redraw(draw, seconds)
 
 
 def watch_text(read: Callable[[], str], seconds: float) -> None:
     """Redraw a text every so many seconds, until ``q`` or Ctrl-C; long lines are truncated."""
+    _redraw(lambda _: Text(read(), no_wrap=True, overflow="ellipsis"), seconds)
+
+
+def _redraw(draw: Callable[[ConsoleDimensions], Text], seconds: float) -> None:
+    # A screen of its own: what a smaller window would wrap does not stay.
     with keys() as pressed, Live(auto_refresh=False, screen=True) as live:
         while True:
-            live.update(Text(read(), no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(draw(live.console.size), refresh=True)
             if pressed(seconds) in {"q", "Q"}:
                 return
 

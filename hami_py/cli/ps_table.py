@@ -112,20 +112,22 @@ def _count(slice_: SliceInfo, _: SliceUse) -> str:
 _DRAWN: Mapping[str, Callable[[SliceInfo, SliceUse], str]] = {
     "pod": lambda slice_, _: slice_.name or "-",
     "id": lambda slice_, _: slice_.id[:SHOWN_ID],
-    "index": lambda _, row: _name(row.use),
+    "index": lambda _, row: card_name(row.use),
     "driver_memory": lambda _, row: written(row.use.driver_memory or None, "bytes", OF_MACHINE),
-    "memory_limit": lambda _, row: _exactly(row.use.memory_limit),
+    "memory_limit": lambda _, row: exactly(row.use.memory_limit),
     "engine_time": _time,
     "processes": _count,
 }
 """The cells that are not only their column's value."""
 
 
-def _exactly(limit: int | None) -> str:
+def exactly(limit: int | None) -> str:
+    """A limit on memory; ``-`` if there is none."""
     return "-" if limit is None else format_memory(limit)
 
 
-def _name(card: SliceCard) -> str:
+def card_name(card: SliceCard) -> str:
+    """The index of a card, or the beginning of its UUID; ``-`` if it has none."""
     return (card.uuid[:SHOWN_ID] or "-") if card.index is None else str(card.index)
 
 
@@ -140,7 +142,7 @@ def _processes(slice_: SliceInfo) -> Iterator[str]:
 
 
 def _on_cards(slice_: SliceInfo, process: SliceProcess) -> Iterator[str]:
-    names = {card.uuid: _name(card) for card in slice_.cards}
+    names = {card.uuid: card_name(card) for card in slice_.cards}
     for card in process.cards:
         driver = approximate(card.driver_memory)
         details = [

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hami_py._native import format_memory
 from hami_py.cli.output import align, legible_command
+from hami_py.cli.ps_table import card_name, exactly
 from hami_py.cli.values import approximate, duration
 from hami_py.model import SliceCard, Summary
 from hami_py.slices import SHOWN_ID
@@ -35,7 +36,7 @@ def _part(summary: Summary, card: SliceCard) -> str:
             f"throttled {_time(card.throttled)}",
             f"used {_used(summary, card)}{share} of the time",
         ]
-    return f"card {_name(card)}: {', '.join(parts)}"
+    return f"card {card_name(card)}: {', '.join(parts)}"
 
 
 def _rows(summary: Summary) -> Iterator[tuple[str, ...]]:
@@ -46,9 +47,9 @@ def _rows(summary: Summary) -> Iterator[tuple[str, ...]]:
         yield (*about, *("-",) * 7, command)
     for number, card in enumerate(cards):
         of_card = (
-            _name(card),
+            card_name(card),
             approximate(card.memory_peak),
-            "-" if card.memory_limit is None else format_memory(card.memory_limit),
+            exactly(card.memory_limit),
             str(card.refusals),
             duration(card.throttled),
             _used(summary, card) if card.engine_time else "-",
@@ -59,10 +60,6 @@ def _rows(summary: Summary) -> Iterator[tuple[str, ...]]:
 
 def _is_used(card: SliceCard) -> bool:
     return bool(card.memory_peak or card.refusals or card.engine_time or card.throttled)
-
-
-def _name(card: SliceCard) -> str:
-    return card.uuid[:SHOWN_ID] if card.index is None else str(card.index)
 
 
 def _used(summary: Summary, card: SliceCard) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -29,7 +28,7 @@ from hami_py.cluster.nodes import Duplicates
 from hami_py.cluster.state import NODES, PODS, QUOTAS, Cluster
 from hami_py.cluster.waiting import check_room
 from hami_py.errors import InvalidValue
-from hami_py.kube import ApiServer, Sink, Undecoded, list_objects
+from hami_py.kube import ApiServer, Sink, Undecoded, list_objects, path_of
 from hami_py.kube.errors import NotFound
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
@@ -363,8 +362,7 @@ def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float)
         InvalidValue: the pod cannot be decoded.
     """
     try:
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-        data = server.get(path, deadline_s=deadline_s)
+        data = server.get(path_of(namespace, "pods", name), deadline_s=deadline_s)
     except NotFound as error:
         raise NotFound(
             f"pod {namespace}/{name}",

@@ -63,7 +63,8 @@ def process_memory(handle: object) -> dict[int, int | None]:
         pynvml.NVMLError: the card does not answer.
     """
     # One that computes and draws is in both lists, with the same memory.
-    return {row.pid: row.usedGpuMemory for row in _rows(handle)}
+    rows = (*pynvml.nvmlDeviceGetComputeRunningProcesses(handle), *other_processes(handle))
+    return {row.pid: row.usedGpuMemory for row in rows}
 
 
 def memory_used() -> dict[str, int]:
@@ -80,8 +81,12 @@ def memory_used() -> dict[str, int]:
     return found
 
 
-def _rows(handle: object) -> Iterator[pynvml.c_nvmlProcessInfo_t]:
-    yield from pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+def other_processes(handle: object) -> Iterator[pynvml.c_nvmlProcessInfo_t]:
+    """The processes on a card for graphics, or through MPS.
+
+    Raises:
+        pynvml.NVMLError: the card does not answer.
+    """
     for others in (
         pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         pynvml.nvmlDeviceGetMPSComputeRunningProcesses,

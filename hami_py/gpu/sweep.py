@@ -31,6 +31,7 @@ import pynvml  # type: ignore[import-untyped]
 from hami_py._native import clock_ns
 from hami_py.errors import HamiError
 from hami_py.gpu.nvml import session
+from hami_py.gpu.processes import other_processes
 
 _log = logging.getLogger(__name__)
 
@@ -287,13 +288,7 @@ def _processes_on(card: object) -> Iterator[tuple[int, int | None]]:
     for row in pynvml.nvmlDeviceGetComputeRunningProcesses(card):
         in_partition = getattr(row, "gpuInstanceId", _WHOLE_CARD) != _WHOLE_CARD
         yield row.pid, None if in_partition else row.usedGpuMemory
-    for others in (
-        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
-    ):
-        # A card or driver without graphics or MPS has no such processes.
-        with suppress(pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
-            yield from ((row.pid, None) for row in others(card))
+    yield from ((row.pid, None) for row in other_processes(card))
 
 
 def look(pid: int) -> Seen | None:

@@ -13,7 +13,7 @@ from hami_py.kube.events import Event, EventWriter, Reference
 from hami_py.kube.followed import Followed, Sink, Undecoded
 from hami_py.kube.lists import list_objects, list_version
 from hami_py.kube.reflector import Reflector
-from hami_py.kube.server import ApiServer
+from hami_py.kube.server import ApiServer, path_of
 from hami_py.kube.settings import read_settings
 from hami_py.kube.users import UserServers, is_token
 from hami_py.kube.writes import (

@@ -15,10 +15,9 @@ import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal
-from urllib.parse import quote
 
 from hami_py.kube.errors import KubeError
-from hami_py.kube.server import ApiServer
+from hami_py.kube.server import ApiServer, path_of
 
 _log = logging.getLogger(__name__)
 
@@ -142,5 +141,4 @@ class EventWriter:
             "lastTimestamp": now,
             "count": 1,
         }
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-        self._server.post(path, body, deadline_s=_DEADLINE_S)
+        self._server.post(path_of(namespace, "events"), body, deadline_s=_DEADLINE_S)

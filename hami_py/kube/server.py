@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -231,6 +231,12 @@ class ApiServer:
             why = f"it cannot be sent: {error}"
             raise Forbidden(request.what, why, "check the credentials") from error
         raise _failure(request.what, answer.status, data)
+
+
+def path_of(namespace: str, kind: str, name: str | None = None) -> str:
+    """The path of an object of the core API, or of all of a kind, such as ``pods``."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{kind}"
+    return path if name is None else f"{path}/{quote(name, safe='')}"
 
 
 def _namespace_of(kubeconfig: Path | None, context: str | None) -> str:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import quote
 
 import msgspec
 
 from hami_py.errors import InvalidValue
 from hami_py.kube.errors import Unavailable
-from hami_py.kube.server import MERGE_PATCH, ApiServer
+from hami_py.kube.server import MERGE_PATCH, ApiServer, path_of
 
 MOST_BYTES = 256 << 10
 """The largest size of the keys and values of all annotations of one object together."""
@@ -73,9 +72,7 @@ def bind(
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    where, name = quote(namespace, safe=""), quote(pod, safe="")
-    path = f"/api/v1/namespaces/{where}/pods/{name}/binding"
-    server.post(path, binding, deadline_s=deadline_s)
+    server.post(f"{path_of(namespace, 'pods', pod)}/binding", binding, deadline_s=deadline_s)
 
 
 def patch_metadata(

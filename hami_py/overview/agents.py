@@ -9,10 +9,9 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from hami_py.errors import HamiError
-from hami_py.kube import ApiServer
+from hami_py.kube import ApiServer, path_of
 from hami_py.kube.errors import Forbidden
 from hami_py.monitor import History, NodeFigures, decode, decode_history
 from hami_py.overview.objects import AgentPod
@@ -103,6 +102,5 @@ def ask_history(
 
 
 def _path(agent: AgentPod, page: str) -> str:
-    namespace = quote(agent.metadata.namespace or "", safe="")
-    name = quote(f"{agent.metadata.name}:{agent.port or _PORT}", safe="")
-    return f"/api/v1/namespaces/{namespace}/pods/{name}/proxy/{page}"
+    name = f"{agent.metadata.name}:{agent.port or _PORT}"
+    return f"{path_of(agent.metadata.namespace or '', 'pods', name)}/proxy/{page}"

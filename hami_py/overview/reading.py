@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
 
 from hami_py.cluster.state import NODES, PODS, QUOTAS
 from hami_py.cluster.view import Listed
-from hami_py.kube import ApiServer, Followed, Reflector, list_version
+from hami_py.kube import ApiServer, Followed, Reflector, list_version, path_of
 from hami_py.kube.errors import Forbidden
 from hami_py.model import pods
 from hami_py.model.pods import objects
@@ -114,7 +113,7 @@ class Reader:
         self._nodes = _Source(NODES, SeenNode)
         self._quotas = _Source(QUOTAS, objects.ResourceQuota)
         self._pods = _Source(PODS, SeenPod, selected)
-        at = _pods_of(scope.system)
+        at = path_of(scope.system, "pods")
         self._agents = _Source(at, AgentPod, {"labelSelector": _AGENTS})
         self._reflectors: list[Reflector[Any]] = []
         self._judged: tuple[tuple[int, ...], Judged] | None = None
@@ -155,7 +154,7 @@ class Reader:
         with ThreadPoolExecutor(len(sources)) as threads:
             list(threads.map(lambda source: source.read(self._server), sources))
         if self._pods.forbidden is not None:
-            self._pods.path = _pods_of(self._shown_alone)
+            self._pods.path = path_of(self._shown_alone, "pods")
             self._pods.read(self._server)
             if self._pods.forbidden is not None and self._nodes.forbidden is not None:
                 raise self._pods.forbidden
@@ -216,7 +215,3 @@ def _right(missing: Forbidden) -> str:
     """The API server's own words, such as ``User "a" cannot list resource "nodes" in …``."""
     _, _, said = missing.why.partition("forbidden: ")
     return said or missing.why
-
-
-def _pods_of(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"

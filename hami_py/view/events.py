@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from urllib.parse import quote
 
 import msgspec
 
-from hami_py.kube import ApiServer, Followed, Reflector, Undecoded, list_version
+from hami_py.kube import ApiServer, Followed, Reflector, Undecoded, list_version, path_of
 from hami_py.kube.errors import Forbidden
 from hami_py.kube.followed import Naming
 from hami_py.model.pods.decoding import ApiObject, prepare
@@ -147,7 +146,7 @@ class Events:
 
     def _list(self) -> tuple[str, str] | None:
         """Lists what the agents wrote; the path and version of the list that the user may read."""
-        own = f"/api/v1/namespaces/{quote(self._own, safe='')}/events"
+        own = path_of(self._own, "events")
         for path in ("/api/v1/events", own):
             try:
                 found, undecoded, version = list_version(

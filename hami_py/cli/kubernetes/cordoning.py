@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -22,48 +22,41 @@ if TYPE_CHECKING:
 _DEADLINE_S = 10.0
 _ALL = "all"
 
-_node = click.argument("node")
-_cards = click.argument("cards", nargs=-1, metavar="[CARD]...")
+
+def _command(change: Callable[[_Change, tuple[str, ...]], None]) -> click.Command:
+    """A command that changes the cordoned cards of a node."""
+
+    @click.command(change.__name__, help=change.__doc__)
+    @click.argument("node")
+    @click.argument("cards", nargs=-1, metavar="[CARD]...")
+    @settings_option
+    @api_server_options
+    def command(
+        *,
+        node: str,
+        cards: tuple[str, ...],
+        settings_file: Path | None,
+        kubeconfig: Path | None,
+        context: str | None,
+    ) -> None:
+        server, settings = connect(kubeconfig, context), read_settings(settings_file)
+        change(_Change(server, settings, node), cards)
+
+    return command
 
 
-@click.command()
-@_node
-@_cards
-@settings_option
-@api_server_options
-def cordon(
-    *,
-    node: str,
-    cards: tuple[str, ...],
-    settings_file: Path | None,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> None:
+@_command
+def cordon(change: _Change, cards: tuple[str, ...]) -> None:
     """Give cards of a node to no new pods: these, by UUID or index, or without a CARD all of them.
 
     Running pods keep them. Without cards, `kubectl cordon` also stops pods that request no card.
     """
-    server, settings = connect(kubeconfig, context), read_settings(settings_file)
-    change = _Change(server, settings, node)
     change.write({*change.cordoned, *change.named(cards)} if cards else {_ALL})
 
 
-@click.command()
-@_node
-@_cards
-@settings_option
-@api_server_options
-def uncordon(
-    *,
-    node: str,
-    cards: tuple[str, ...],
-    settings_file: Path | None,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> None:
+@_command
+def uncordon(change: _Change, cards: tuple[str, ...]) -> None:
     """Give cards of a node to new pods again: these, by UUID or index, or all of them."""
-    server, settings = connect(kubeconfig, context), read_settings(settings_file)
-    change = _Change(server, settings, node)
     before = change.cordoned
     if _ALL in before:
         before = {card.uuid for card in change.cards}

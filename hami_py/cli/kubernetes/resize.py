@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import msgspec
 
@@ -52,10 +51,10 @@ def resize_pod(server: ApiServer, text: str, request: LimitRequest) -> None:
         KubeError: the API server has refused, or does not answer.
     """
     with kubernetes_extra():
-        from hami_py.kube import patch_metadata  # noqa: PLC0415
+        from hami_py.kube import patch_metadata, path_of  # noqa: PLC0415
 
     namespace, name, container = _parse(text)
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    path = path_of(namespace, "pods", name)
     pod = decode_pod(server.get(path, deadline_s=_DEADLINE_S))
     assignment = assignment_of(pod)
     if assignment is None:
@@ -142,9 +141,9 @@ def _has(assignment: Assignment | None, wanted: Mapping[str, tuple[CardAllocatio
 
 def _refusals(server: ApiServer, namespace: str, pod: Pod) -> dict[str, str]:
     """The pod's events that refuse a resize: their messages by name."""
-    from hami_py.kube import list_objects  # noqa: PLC0415
+    from hami_py.kube import list_objects, path_of  # noqa: PLC0415
 
     query = {"fieldSelector": f"involvedObject.uid={pod.uid},reason=ResizeRefused"}
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    path = path_of(namespace, "events")
     events, _ = list_objects(server, path, _Event, query=query, deadline_s=_DEADLINE_S)
     return {event.metadata.name: event.message for event in events}

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import msgspec
 
@@ -23,7 +22,13 @@ from hami_py.cluster.explanation import NodeView
 from hami_py.cluster.state import Cluster
 from hami_py.cluster.waiting import WaitingPod
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.kube import ApiServer, bind, check_annotations, keeps_labels_of_bindings
+from hami_py.kube import (
+    ApiServer,
+    bind,
+    check_annotations,
+    keeps_labels_of_bindings,
+    path_of,
+)
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
@@ -308,8 +313,7 @@ class Binder:
             # An earlier attempt, whose answer was lost, has made this binding.
 
     def _read_pod(self, args: BindArgs, deadline_s: float) -> objects.Pod:
-        namespace, name = quote(args.pod_namespace, safe=""), quote(args.pod_name, safe="")
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        path = path_of(args.pod_namespace, "pods", args.pod_name)
         return pods.decode_pod(self._server.get(path, deadline_s=deadline_s))
 
 

@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping
 
 from hami_py.cluster.bound import Bound
 from hami_py.cluster.state import PODS, Cluster
-from hami_py.kube import ApiServer
+from hami_py.kube import ApiServer, path_of
 from hami_py.kube.errors import KubeError, Unavailable
 from hami_py.model.pods import objects
 from hami_py.scheduler.binding.lease import Lease, Tenure
-from hami_py.scheduler.binding.pod_listing import PodListing, pods_of
+from hami_py.scheduler.binding.pod_listing import PodListing
 from hami_py.scheduler.extender_api import BindArgs
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class FailoverCheck:
         self._list(listings, PODS, f"spec.nodeName={args.node}", left_s)
         if self._cluster.quotas.limits(args.pod_namespace):
             # Pods that have ended do not count, and may be far more than those that run.
-            self._list(listings, pods_of(args.pod_namespace), _NOT_OVER, left_s)
+            self._list(listings, path_of(args.pod_namespace, "pods"), _NOT_OVER, left_s)
 
     def _was_idle(self, now_ns: int) -> bool:
         return self._requested_ns is None or now_ns - self._requested_ns > self._bind_ns

@@ -16,12 +16,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
 from hami_py.cluster.bound import Bound
-from hami_py.kube import ApiServer, Undecoded, list_objects
+from hami_py.kube import ApiServer, Undecoded, list_objects, path_of
 from hami_py.kube.errors import Expired, Rejected, Unavailable
 from hami_py.kube.lists import decoded_object, page_of
 from hami_py.model.pods import objects
@@ -137,7 +136,7 @@ class PodListing:
 
     def _check_again(self, name: _Name, deadline_s: float) -> None:
         query = {**self._followed, "fieldSelector": f"metadata.name={name.name}"}
-        path = pods_of(name.namespace)
+        path = path_of(name.namespace, "pods")
         there, undecoded = list_objects(
             self._server, path, objects.Pod, query=query, deadline_s=deadline_s
         )
@@ -156,8 +155,3 @@ class PodListing:
         # The assignment may be invalid here: then the node is blocked, but only once the watch has
         # reported the pod.
         return bound is not None and not self._is_known(bound)
-
-
-def pods_of(namespace: str) -> str:
-    """The path of a namespace's pods."""
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
