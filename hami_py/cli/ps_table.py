@@ -65,11 +65,7 @@ def lines(
 ) -> Iterator[Line]:
     """The column heads, then one line per card of each slice, and optionally one per process.
 
-    Args:
-        slices: the current slices.
-        processes: include processes.
-        shares: the recent use of the cards, with ``--watch``.
-        without: keys of columns that are left out.
+    The columns whose keys are in ``without`` are left out.
     """
     shown = [column for column in COLUMNS if column.key not in without]
     uses = [

@@ -88,9 +88,6 @@ class Screen:
     Attributes:
         cards: each card, and the used part of its memory in the last minute.
         rows: each slice, and its part of the card's time in the last minute, oldest first.
-        order: what the rows are sorted by.
-        processes: the processes on the cards.
-        notes: messages.
     """
 
     cards: Sequence[tuple[NodeCard, Sequence[float]]]

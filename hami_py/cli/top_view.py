@@ -39,7 +39,6 @@ class Drawing:
     """How parts of 1 are drawn on a terminal.
 
     Attributes:
-        ascii_only: it shows no other characters.
         columns: how many readings a line has.
     """
 

@@ -79,9 +79,6 @@ class BudgetSink:
 
     Until they were listed once, no pod is evicted. kube-scheduler has no event that ends this wait,
     so the requeuer is notified.
-
-    Attributes:
-        is_listed: whether all budgets were listed once.
     """
 
     def __init__(self, shared: SharedState) -> None:

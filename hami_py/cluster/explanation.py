@@ -37,8 +37,6 @@ class ContainerView(msgspec.Struct, frozen=True):
     """Whether one container fits on one card.
 
     Attributes:
-        container: the container's name.
-        fits: whether the card has room for it.
         code: if not, the reason as a word for programs (``CardReason::code`` in native/allocator).
         reason: if not, the reason in words, with figures in MiB and percent.
     """
@@ -53,13 +51,9 @@ class CardView(msgspec.Struct, frozen=True):
     """One card, judged for one pod.
 
     Attributes:
-        uuid: its UUID.
-        index: its index in NVML.
-        model: its name in NVML.
         free_mib: MiB that are not allocated, less what foreign programs use.
         free_cores: the percentage of its time that is not allocated.
         free_slots: how many more containers it can have.
-        containers: whether each of the pod's containers fits.
         also_on: other nodes that report the same card; its room counts on each.
     """
 
@@ -77,12 +71,10 @@ class NodeView(msgspec.Struct, frozen=True):
     """One node, judged for one pod.
 
     Attributes:
-        node: its name.
         fits: whether the pod fits: the node has cards for it, and nothing else excludes the pod.
         reason: if not, the reason in one line with figures.
         unresolvable: whether no eviction would help: the pod would not fit on the empty node
             either, a quota is used up, or something other than cards excludes the pod.
-        cards: each of its cards.
         assignment: the cards that the pod would get; ``None`` if it does not fit.
         score: 0 to 100, the node's score with the pod on it; ``None`` if it does not fit. The
             module's docstring explains the scales.
@@ -102,7 +94,6 @@ class Refusals:
     """Why nodes do not fit a pod: by reason, the number of nodes.
 
     Attributes:
-        fits: the number of nodes that fit.
         of_cards: the reasons of cards, and of nodes whose cards are not known.
         closed: cordons and taints.
         unselected: the pod itself selects other nodes.
@@ -125,8 +116,6 @@ class Outcome:
 
     Attributes:
         pod: ``namespace/name``.
-        node: the node that it would get; ``None``: no node fits.
-        assignment: the cards that it would get; ``None``: no node fits.
         reasons: by node, why the pod does not fit there. If the pod itself is invalid, or the
             webhook would refuse it, the only key is ``""``.
         warnings: what the webhook would remove, replace or warn of.
@@ -143,12 +132,8 @@ class AllocatedCard(msgspec.Struct, frozen=True):
     """The allocated part of one card.
 
     Attributes:
-        uuid: its UUID.
         index: its index in NVML; ``None``: its node no longer publishes it.
-        memory_mib: its memory.
-        cores: the percentage of its time that may be allocated.
-        memory_allocated_mib: the allocated MiB.
-        cores_allocated: the allocated percentage.
+        cores: the percentage of its time that may be allocated; ``cores_allocated`` likewise.
         slots_allocated: the containers that have part of it.
         state: ``schedulable``, ``cordoned``, ``unhealthy`` or ``missing``.
     """
@@ -167,10 +152,7 @@ class AllocatedNode(msgspec.Struct, frozen=True):
     """The allocated part of a node's cards.
 
     Attributes:
-        name: its name.
         present: whether it publishes cards; if not, pods are still bound to it.
-        mode: how its cards are used.
-        cards: its cards.
     """
 
     name: str
@@ -183,11 +165,9 @@ class AllocatedNamespace(msgspec.Struct, frozen=True):
     """The resources of one namespace's pods, as its quotas count them.
 
     Attributes:
-        namespace: its name.
         cards: cards, summed over containers.
         memory_mib: MiB, summed over the cards of all containers.
         cores: percent, likewise.
-        quotas: its quotas.
     """
 
     namespace: str

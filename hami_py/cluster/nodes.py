@@ -50,12 +50,7 @@ class _Block(NamedTuple):
 
 
 class NodeSink:
-    """Nodes, by name. The watch of nodes feeds it; the watch of pods blocks some for new pods.
-
-    Attributes:
-        is_listed: whether all nodes were listed once.
-        duplicates: cards that several nodes report.
-    """
+    """Nodes, by name. The watch of nodes feeds it; the watch of pods blocks some for new pods."""
 
     def __init__(self, shared: SharedState) -> None:
         self.is_listed = False

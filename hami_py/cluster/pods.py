@@ -28,11 +28,7 @@ class Placed:
     """A pod that has its cards, as the watch last reported it.
 
     Attributes:
-        namespace: the pod's namespace.
-        name: its name.
         labels: its labels; if only they change, the cards stay the same.
-        node: the node that it is bound to.
-        priority: its Kubernetes priority.
         assignment: its cards, as the text of the annotation.
         is_started: whether its ordinary init containers have ended for good.
     """
@@ -61,17 +57,7 @@ class Placed:
 
 
 class PodSink:
-    """Pods that request our resources, by UID.
-
-    Args:
-        shared: the allocator and what else the sinks share.
-        nodes: blocks the node of a pod whose cards are not known.
-        waiting: keeps the pods that are not bound yet.
-        preemptors: notified of victims before their cards are free.
-
-    Attributes:
-        is_listed: whether all pods were listed once.
-    """
+    """Pods that request our resources, by UID."""
 
     def __init__(
         self,

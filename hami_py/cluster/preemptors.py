@@ -30,8 +30,6 @@ class _Preemptor:
     """A pod for which victims were named.
 
     Attributes:
-        request: what it requests.
-        node_of: the node of each victim.
         since_ns: when a victim was last known to terminate; at first, when victims were named.
         node: where they are evicted; ``None``: not known yet.
         terminating: the victims that are terminating and not gone yet.

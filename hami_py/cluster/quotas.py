@@ -15,11 +15,7 @@ from hami_py.model.pods import objects, wire
 
 
 class QuotaSink:
-    """Quotas, by namespace and name.
-
-    Attributes:
-        is_listed: whether all quotas were listed once.
-    """
+    """Quotas, by namespace and name."""
 
     def __init__(self, shared: SharedState) -> None:
         self.is_listed = False

@@ -103,12 +103,7 @@ class Requeuer:
 
 
 def storage_class_touch(server: ApiServer, name: str) -> Callable[[], None]:
-    """A function that writes an annotation of a StorageClass.
-
-    Args:
-        server: the API server.
-        name: the StorageClass.
-    """
+    """A function that writes an annotation of a StorageClass."""
     path = f"/apis/storage.k8s.io/v1/storageclasses/{name}"
 
     def touch() -> None:

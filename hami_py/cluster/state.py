@@ -31,8 +31,6 @@ class Cluster(SharedState):
     """The allocator, the sinks that feed it, and the requests of pods that are not bound yet.
 
     Attributes:
-        waiting: pods that are not bound yet.
-        preemptors: pods for which others are evicted.
         nodes: takes the changes of nodes, as ``pods``, ``quotas`` and ``budgets`` take theirs.
     """
 

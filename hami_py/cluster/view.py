@@ -61,10 +61,6 @@ class ClusterView:
             other nodes only the cards count.
         blocked: by node, why it gets no new pod whatever its cards have free.
         left_out: objects that could not be decoded.
-
-    Attributes:
-        blocked: see above.
-        left_out: objects that could not be decoded.
     """
 
     def __init__(
@@ -94,13 +90,8 @@ class ClusterView:
 
         Objects that are invalid or cannot be decoded are no error. They count as they do in a
         scheduler that has just started, and they appear in ``left_out``, in the log, and as reasons
-        of the nodes that get no new pod because of them.
-
-        Args:
-            server: the API server.
-            settings: how pods are read; by default HAMi's defaults, whatever settings the cluster's
-                webhook has.
-            deadline_s: the seconds that each list may take; a list of 100,000 pods has 200 pages.
+        of the nodes that get no new pod because of them. Each list may take ``deadline_s``: one of
+        100,000 pods has 200 pages.
 
         Raises:
             KubeError: nodes, quotas or pods cannot be listed; ``Forbidden``: a right is missing.
@@ -349,12 +340,6 @@ def _compared(view: NodeView, duplicates: Duplicates) -> NodeView:
 
 def find_pod(server: ApiServer, namespace: str, name: str, *, deadline_s: float) -> objects.Pod:
     """Reads a pod by its name.
-
-    Args:
-        server: the API server.
-        namespace: the pod's namespace.
-        name: its name.
-        deadline_s: the seconds that the request may take.
 
     Raises:
         NotFound: there is no such pod.

@@ -28,14 +28,10 @@ class WaitingPod:
     """A pod that is not bound yet.
 
     Attributes:
-        request: what it requests.
         annotated: the size of its annotations in bytes.
         is_labelled: whether it has the label by which the watch selects pods.
         unscheduled: the condition that says why the last attempt to schedule it failed, if any.
-        nominated: the node that kube-scheduler has nominated for it, if any.
         is_terminating: whether it is being deleted, so that it will never be bound.
-        created_s: when it was created, in seconds of the Unix time, if that is known.
-        reason: why it waits, see ``reason_of``.
     """
 
     request: wire.PodRequest
@@ -65,7 +61,6 @@ class Wait:
     """The pods that wait for one reason.
 
     Attributes:
-        count: their number.
         longest_s: the seconds since the oldest one was created.
     """
 
@@ -153,10 +148,9 @@ class WaitingPods:
             return self._watched.get(uid)
 
     def reasons(self, now_s: float) -> dict[str, Wait]:
-        """By reason, the pods that the watch has reported and that are not being deleted.
+        """By reason, the pods that the watch reports and that are not being deleted.
 
-        Args:
-            now_s: the Unix time.
+        ``now_s`` is the Unix time.
         """
         with self._lock:
             there = [*self._watched.values()]

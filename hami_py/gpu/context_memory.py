@@ -39,11 +39,6 @@ _MIB = 1 << 20
 def measure(uuid: str, environment: Mapping[str, str], deadline_s: float = DEADLINE_S) -> int:
     """The memory that a context takes of a card, in bytes, rounded up to a MiB.
 
-    Args:
-        uuid: the card's UUID.
-        environment: the environment of this process, in which the driver is found.
-        deadline_s: seconds after which the process that measures is killed.
-
     Raises:
         DriverError: it cannot be measured now.
     """

@@ -69,9 +69,6 @@ class Driver:
     def __init__(self, find: Find | None = None) -> None:
         """Load and initialise.
 
-        Args:
-            find: the symbol lookup; None = ``by_dlsym``.
-
         Raises:
             NoDriver: the library cannot be loaded.
             DriverError: it cannot be initialised, e.g. because there is no card.

@@ -37,12 +37,7 @@ GRANULE = 2 * _MIB
 
 
 def driver_memory(model: str, driver_version: str) -> DriverMemory:
-    """What the driver takes of a card; unknown for a model that is not listed.
-
-    Args:
-        model: the card's name in NVML.
-        driver_version: the driver's version, e.g. ``580.95.05``.
-    """
+    """What the driver takes of a card; unknown for a model that is not listed."""
     figures = CONTEXT_MIB.get(model)
     if figures is None:
         return DriverMemory()

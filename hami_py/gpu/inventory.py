@@ -41,7 +41,6 @@ class Inventory:
     Attributes:
         cards: the cards that answer. The index of a card that does not answer stays unused.
         driver_memory: by UUID, what the driver takes beyond what programs request.
-        driver: the driver's version.
         left_out: by NVML's index, the error of each GPU that does not answer; read the inventory
             again until there is none.
     """
@@ -65,9 +64,6 @@ class _Found:
 
 def inventory(slots: int) -> Inventory:
     """The cards of this node.
-
-    Args:
-        slots: how many containers may share a card.
 
     Raises:
         NoDriver: there is no driver, or it does not respond.

@@ -39,12 +39,7 @@ _ALIGNMENT = 0x10000
 
 @dataclass(frozen=True)
 class Linked:
-    """A shared object to be written to a file.
-
-    Attributes:
-        needed: the libraries that it is linked with.
-        symbols: the symbols that the loader binds.
-    """
+    """A shared object to be written to a file."""
 
     needed: Sequence[str]
     symbols: Sequence[str]

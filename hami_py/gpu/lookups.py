@@ -47,9 +47,7 @@ class Report:
     """The test of one lookup.
 
     Attributes:
-        lookup: its name.
         missing: why it is not available here; None = it is.
-        failed: the error that ended the test.
         library: the library that contains its ``cuMemAlloc``.
         total: the reported memory of card 0 in bytes. If it differs from the limit, nothing is
             allocated.

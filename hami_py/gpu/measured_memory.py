@@ -28,14 +28,7 @@ Results = dict[str, DriverMemory]
 
 
 class MeasuredMemory:
-    """The results for some cards.
-
-    Args:
-        path: the file that keeps them. If it is missing or damaged, there are no results yet.
-        models: the model of each card by UUID.
-        driver: the driver's version.
-        environment: the environment of this process, in which the driver is found.
-    """
+    """The results for some cards."""
 
     def __init__(
         self, path: Path, models: Mapping[str, str], driver: str, environment: Mapping[str, str]

@@ -21,14 +21,10 @@ class Report:
 
     Attributes:
         version: the CUDA version that the driver supports; 13050 is 13.5.
-        count: number of visible cards.
-        totals: the reported memory of each card in bytes, by UUID.
-        total: the reported memory of card 0 in bytes.
+        totals: the reported memory of each card in bytes, by UUID; ``total`` is that of card 0.
         free: its reported free memory in bytes, after the context was created.
         allocated: bytes that could be allocated.
         stopped_by: the error of the last refused allocation.
-        failed: the call that failed, and why.
-        fix: how to fix that.
     """
 
     version: int = 0

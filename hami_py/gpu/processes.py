@@ -14,7 +14,6 @@ class CardProcess:
     """A process on a card.
 
     Attributes:
-        card: the card's UUID.
         pid: its PID on the host.
         memory: bytes; None = the driver does not say.
     """

@@ -95,8 +95,6 @@ class Row:
 
     Attributes:
         pid: its PID on the host.
-        identity: who it is.
-        running: whether it lives and runs.
         memory: the bytes that the driver holds for it, by the UUID of the card; empty if NVML does
             not report them.
     """
@@ -117,10 +115,6 @@ class Sweeper:
     It must run in the PID namespace whose numbers NVML uses, and see all processes there whose
     departures matter: as root on the host, or in a pod with ``hostPID``. Elsewhere it would take
     living processes for dead.
-
-    Args:
-        publish: called with each sweep, as ``encode`` writes it.
-        interval: seconds between the starts of two sweeps.
     """
 
     def __init__(self, publish: Callable[[bytes], None], interval: float = INTERVAL) -> None:
@@ -218,12 +212,6 @@ def match(
 
     If a PID was reused while NVML listed it, each process that had it gets a row, because NVML does
     not say which one it lists.
-
-    Args:
-        known: the known processes, from the last sweep.
-        listed: the PIDs that NVML lists now, with the memory of each.
-        look: returns the state of a process in ``/proc``.
-        identify: returns the identity of a process.
     """
     still: dict[int, tuple[Identity, ...]] = {}
     rows: list[Row] = []

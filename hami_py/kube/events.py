@@ -48,7 +48,6 @@ class Event:
     """What happened.
 
     Attributes:
-        about: the object.
         reason: one word in CamelCase, for programs.
         message: a sentence, for people.
         is_warning: a person should look at it.
@@ -70,13 +69,7 @@ class Event:
 
 
 class EventWriter:
-    """Writes events in a thread of its own.
-
-    Args:
-        server: the API server.
-        component: the name of the program.
-        host: the node.
-    """
+    """Writes events in a thread of its own."""
 
     def __init__(self, server: ApiServer, component: str, host: str) -> None:
         self._server, self._component, self._host = server, component, host

@@ -29,9 +29,7 @@ class Undecoded(msgspec.Struct, frozen=True):
     """An object that does not match its type.
 
     Attributes:
-        metadata: its names.
         raw: the whole object as JSON.
-        why: the error, in one line.
     """
 
     metadata: Naming
@@ -66,11 +64,7 @@ class Followed(Generic[T]):
     """A kind of object to follow, and its receiver.
 
     Attributes:
-        server: the API server.
-        path: the path of the list.
         kind: the type of its objects, with the fields to decode.
-        sink: the receiver.
-        query: the selectors.
     """
 
     server: ApiServer

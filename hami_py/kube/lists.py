@@ -61,12 +61,7 @@ def list_objects(
 ) -> tuple[list[T], list[Undecoded]]:
     """Reads all objects of a list, as the receiver's ``replace`` takes them.
 
-    Args:
-        server: the API server.
-        path: the path of the list.
-        kind: the type of its objects, with the fields to decode.
-        query: the selectors.
-        deadline_s: the seconds that all pages together may take.
+    All pages together may take ``deadline_s``.
 
     Returns:
         The objects that could be decoded, and those that could not.

@@ -17,7 +17,6 @@ class Reflector(Generic[T]):
     """Follows one list in its own thread.
 
     Args:
-        followed: the list, and its receiver.
         version: the version that the receiver has already (``list_version``); ``None``: none yet.
 
     Attributes:

@@ -18,9 +18,6 @@ def read_settings(path: str | os.PathLike[str]) -> PodSettings:
     ``profiles`` has the names ``hami`` and ``aliyun``. A field that is missing has its default, so
     an empty file means all defaults; a list replaces the default list.
 
-    Args:
-        path: the file.
-
     Raises:
         InvalidValue: the file is not valid YAML, has an unknown or repeated field, or a value of a
             wrong type or out of range. ``field`` begins with the path.

@@ -43,10 +43,6 @@ class UserServers:
     def at(cls, url: str, authority: Path) -> UserServers:
         """The API server at an address.
 
-        Args:
-            url: its address, such as ``https://10.0.0.1:443``.
-            authority: the file with the certificates that it is checked with.
-
         Raises:
             StateError: the file cannot be read.
         """
@@ -71,12 +67,7 @@ class UserServers:
         return cls(ApiServer.connect(kubeconfig, context).configuration)
 
     def of(self, token: str, namespace: str) -> ApiServer:
-        """The API server for the user with this token; the caller closes it.
-
-        Args:
-            token: the bearer token; see ``is_token``.
-            namespace: the user's namespace.
-        """
+        """The API server for the user with this token; the caller closes it."""
         from kubernetes import client  # noqa: PLC0415
 
         own, other = self._configuration, client.Configuration()

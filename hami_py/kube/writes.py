@@ -43,17 +43,8 @@ def bind(
     """Binds a pod to a node and sets its annotations and labels, in one write.
 
     The API server merges a Binding's annotations and labels into the pod's in the write that sets
-    ``nodeName``, so no client sees one without the other.
-
-    Args:
-        server: the API server.
-        namespace: the pod's namespace.
-        pod: its name.
-        uid: its UID. A later pod of the same name has another UID and stays as it is.
-        node: the node's name.
-        annotations: the annotations to add to the pod's.
-        labels: the labels to add to the pod's.
-        deadline_s: the seconds that the request may take.
+    ``nodeName``, so no client sees one without the other. A later pod of the same name has another
+    UID, and stays as it is.
 
     Raises:
         Conflict: the pod is bound already, or has another UID.

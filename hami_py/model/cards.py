@@ -53,12 +53,7 @@ class Card:
 
 
 def find(cards: Sequence[Card], name: str, field: str) -> Card:
-    """The card with this UUID or index.
-
-    Args:
-        cards: the cards to choose from.
-        name: a UUID, the start of one, or an index.
-        field: the option or argument, for the error.
+    """The card with this UUID, start of a UUID, or index.
 
     Raises:
         UnknownCard: no card, or more than one, has this name; the message lists the cards.

@@ -17,9 +17,7 @@ class Plan:
     Attributes:
         limits: one row per card of the slice. A program cannot use a card without a row.
         devices: the chosen cards by UUID, in the order in which numbers count them; None = all.
-        notes: messages for the user, one line each.
         driver_memory: what the driver takes beyond what programs request, by card.
-        indices: the index of each card, by card.
     """
 
     limits: tuple[CardLimit, ...]
@@ -80,11 +78,7 @@ def too_low(
 ) -> tuple[str, ...]:
     """Messages about limits that no new memory fits into, one line for cards that are alike.
 
-    Args:
-        rows: the limits.
-        needed: bytes that do not fit, by row.
-        what: what they are.
-        cards: the cards that this process can see.
+    ``needed`` has the bytes that do not fit, by row, and ``what`` says what they are.
     """
     found: dict[tuple[int, int], list[int]] = {}
     for row, least in zip(rows, needed, strict=True):

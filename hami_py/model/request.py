@@ -68,12 +68,6 @@ def parse_options(
 ) -> LimitRequest:
     """Parse the options of the command line.
 
-    Args:
-        gpumem: repeated ``--gpumem SIZE`` or ``--gpumem CARD=SIZE``.
-        gpucores: repeated ``--gpucores PERCENT`` or ``--gpucores CARD=PERCENT``.
-        mode: ``--mode``.
-        priority: ``--priority``.
-
     Raises:
         InvalidValue: a value is invalid, a card is named twice, or the two forms are mixed.
     """

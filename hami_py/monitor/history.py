@@ -32,7 +32,6 @@ class Reading:
     """The use of a card, or of a container on a card, at one moment.
 
     Attributes:
-        key: which one.
         memory: bytes; ``None``: unknown.
         share: the used part of the card's time; ``None``: unknown.
     """
@@ -47,9 +46,6 @@ class Series(msgspec.Struct, frozen=True):
 
     Attributes:
         namespace: of the pod; empty for a card.
-        pod: the pod's name.
-        container: the container's name.
-        card: the card's UUID.
         memory: bytes. A value is ``None`` where it is unknown.
         share: the used part of the card's time.
     """

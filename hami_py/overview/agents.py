@@ -29,7 +29,6 @@ class Answers:
     """The answers of the node agents.
 
     Attributes:
-        figures: by node.
         silent: by node, why there are none.
         forbidden: the missing right, as the API server reports it; then no agent was asked.
     """
@@ -84,14 +83,7 @@ def ask(server: ApiServer, agents: Iterable[AgentPod], deadline_s: float) -> Ans
 def ask_history(
     server: ApiServer, agents: Iterable[AgentPod], node: str, deadline_s: float
 ) -> History | None:
-    """The last hour of a node; ``None``: no agent there has answered, or none may be asked.
-
-    Args:
-        server: the API server.
-        agents: the pods of all node agents.
-        node: the node.
-        deadline_s: the seconds that each may take.
-    """
+    """The last hour of a node; ``None``: no agent there has answered, or none may be asked."""
     for agent in agents:
         if agent.spec.node_name == node and agent.is_running:
             try:

@@ -33,8 +33,6 @@ class Objects:
 
     Attributes:
         pods: the pods that request cards.
-        nodes: the nodes.
-        quotas: the quotas.
         has_all_pods: ``pods`` are those of all namespaces, so their sums are what is allocated.
     """
 
@@ -90,14 +88,7 @@ def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = No
 def build(
     judged: Judged, answers: Answers, notes: Iterable[str] = (), namespace: str | None = None
 ) -> Overview:
-    """The overview.
-
-    Args:
-        judged: the objects, as ``judge`` has placed them.
-        answers: the figures of the node agents.
-        notes: why something cannot be read.
-        namespace: the one that ``judge`` was called with.
-    """
+    """The overview."""
     containers = tuple(_containers(judged.containers, answers.figures, namespace))
     return Overview(
         tuple(_used(node, answers) for node in judged.nodes),

@@ -54,11 +54,6 @@ class _Source(Generic[T]):
     """A list, and what became of reading it.
 
     Attributes:
-        path: its path.
-        kind: the type of its objects.
-        query: the selectors.
-        store: the objects.
-        version: the list's version.
         forbidden: the missing right.
     """
 
@@ -89,14 +84,7 @@ class _Source(Generic[T]):
 
 
 class Reader:
-    """Reads one cluster.
-
-    Args:
-        server: the API server, as the user who asks.
-        scope: what is read.
-        settings: how pods are read.
-        agent_s: the seconds that each node agent may take.
-    """
+    """Reads one cluster."""
 
     def __init__(
         self,

@@ -16,8 +16,6 @@ class NodeReport(msgspec.Struct, frozen=True):
     """A node with cards.
 
     Attributes:
-        name: its name.
-        address: its internal IP address.
         mode: how its cards are used.
         level: how the limits of new containers are enforced.
         cards: its cards, by index. All allocated amounts are ``None`` if the user may not read the
@@ -39,10 +37,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     """A pod that requests cards and does not run.
 
     Attributes:
-        namespace: its namespace.
-        pod: its name.
         node: the node that it is bound to; ``None``: it is not bound.
-        reason: the main reason.
         nodes: how many nodes have this reason; ``None``: it is not about nodes.
         of: how many nodes with cards there are.
     """
@@ -65,14 +60,11 @@ class NamespaceReport(msgspec.Struct, frozen=True):
     """The resources of a namespace's pods, with one of its quotas.
 
     Attributes:
-        namespace: its name.
         quota: the quota's name; ``None``: it has none of cards.
         cards: cards, summed over containers.
-        cards_limit: the most cards; ``None``: no limit.
+        cards_limit: the most cards; ``None``: no limit, as for memory and the share.
         memory: memory, summed over the cards of all containers.
-        memory_limit: the most memory; ``None``: no limit.
         share: parts of cards' time, summed likewise.
-        share_limit: the most of them; ``None``: no limit.
         memory_peak: the sum of its containers' peaks; ``None`` if the figures of one are unknown.
     """
 

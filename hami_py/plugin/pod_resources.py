@@ -17,11 +17,7 @@ _MOST_BYTES = 16 << 20
 
 
 class PodResources:
-    """The list of one kubelet.
-
-    Args:
-        socket: the kubelet's socket.
-    """
+    """The list of one kubelet."""
 
     def __init__(self, socket: Path) -> None:
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]

@@ -54,14 +54,7 @@ _END_S = 2.0
 
 
 class Registration:
-    """Keeps a device plugin registered, in a thread of its own.
-
-    Args:
-        folder: the kubelet's folder of device plugins.
-        resource: the resource's name.
-        devices: the devices to report.
-        handlers: makes the decisions.
-    """
+    """Keeps a device plugin registered, in a thread of its own."""
 
     def __init__(
         self, folder: Path, resource: str, devices: DeviceList, handlers: Handlers

@@ -54,11 +54,8 @@ class DevicePlugin(services.DevicePluginServicer):
     """The service. Method names are the interface's.
 
     Args:
-        devices: the devices to report.
-        handlers: makes the decisions.
         watched: called with True when the kubelet begins to watch the devices, and with False when
             that ends.
-        is_stopping: whether the service ends; then the streams end.
     """
 
     def __init__(

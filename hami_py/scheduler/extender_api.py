@@ -46,7 +46,6 @@ class FilterArgs:
     """The fields of ExtenderArgs that we use.
 
     Attributes:
-        pod: the pod.
         names: the nodes' names, still as a JSON list: there are thousands, and the allocator
             decodes them.
     """
@@ -62,9 +61,6 @@ def filter_args(decode: Callable[[bytes], ExtenderArgs]) -> Callable[[bytes], Fi
     """A decoder that leaves the names to the allocator if they come last, as Go writes them.
 
     kube-scheduler scores nodes for the pod that it has just filtered; that pod is decoded once.
-
-    Args:
-        decode: decodes a whole request; raises ``InvalidValue``.
     """
     last: tuple[bytes, Pod] | None = None
 

@@ -31,7 +31,6 @@ class _LongHold:
     """The hold of a pod with claims.
 
     Attributes:
-        began_ns: when it began.
         failures: the conditions of earlier attempts.
         nominations: the nodes of earlier attempts.
         node: the node that kube-scheduler has nominated since, if any.

@@ -73,12 +73,7 @@ def victims(
 ) -> dict[str, MetaVictims]:
     """By node, the chosen victims and those to add; nodes where that makes no room are left out.
 
-    Args:
-        cluster: the cluster as it is known.
-        request: the request of the pod that needs room.
-        chosen: by node, the victims that kube-scheduler has chosen.
-        now_ns: the time of the request; the search counts towards the time of the pod's namespace.
-        last_nodes: where earlier attempts stopped.
+    The search counts towards the time of the pod's namespace, from ``now_ns`` on.
     """
     placed = cluster.pods.placed_on(chosen)
     uid, stopped = request.pod.uid, None

@@ -36,12 +36,7 @@ R = TypeVar("R")
 
 
 def verb_routes(verbs: Verbs, metrics: Metrics) -> list[Route]:
-    """The routes for kube-scheduler.
-
-    Args:
-        verbs: answers the requests.
-        metrics: counts and times them.
-    """
+    """The routes for kube-scheduler."""
 
     def verb(
         name: str,
@@ -111,15 +106,7 @@ def probe_routes(
     card_metrics: Callable[[], bytes],
     hami_metrics: Callable[[], bytes],
 ) -> list[Route]:
-    """The routes for health and metrics.
-
-    Args:
-        ended_threads: the names of threads that have ended and that only a restart can replace.
-        is_ready: whether the cluster is known.
-        metrics: the metrics as text.
-        card_metrics: the metrics of each card as text.
-        hami_metrics: metrics under HAMi's names as text.
-    """
+    """The routes for health and metrics."""
 
     def alive() -> tuple[int, str]:
         ended = ended_threads()

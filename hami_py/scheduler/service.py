@@ -30,12 +30,6 @@ class Scheduler:
     """One replica of the extender.
 
     It follows the cluster whether or not its kube-scheduler is the leader.
-
-    Attributes:
-        cluster: the cluster as it is known.
-        verbs: answers kube-scheduler.
-        metrics: reports to Prometheus.
-        server: the listener.
     """
 
     def __init__(self, api: ApiServer, settings: SchedulerSettings) -> None:

@@ -49,8 +49,6 @@ class SchedulerSettings:
     Attributes:
         listen: where kube-scheduler sends requests; loopback, because it runs in the same pod.
         probes: where health and metrics are served in addition to ``listen``; ``None``: only there.
-        pods: how pods are read.
-        timing: how long the extender holds cards and waits for bindings.
         pod_selector: selects the pods to follow; the webhook sets this label. Empty follows all.
         lease: namespace and name of kube-scheduler's lease; ``None`` if there is only one replica.
         lease_holder: the name of the host that our kube-scheduler runs on, as the lease names it.

@@ -54,12 +54,7 @@ prepare(_Fitting, FilterResult)
 
 
 class Verbs:
-    """The extender's verbs for one cluster. Threads may share it.
-
-    Attributes:
-        binder: makes the writes.
-        holds: holds cards.
-    """
+    """The extender's verbs for one cluster. Threads may share it."""
 
     def __init__(
         self,
@@ -181,12 +176,7 @@ class Verbs:
         return args, self._clock_ns()
 
     def bind(self, args: BindArgs, arrived_ns: int | None = None) -> BindResult:
-        """Reserves cards for the pod and binds it, in one write; it may be repeated.
-
-        Args:
-            args: the pod and the node.
-            arrived_ns: when the request arrived; ``None``: now.
-        """
+        """Reserves cards for the pod and binds it, in one write; it may be repeated."""
         if not self._cluster.is_known:
             return BindResult(_NOT_KNOWN)
         try:

@@ -16,9 +16,6 @@ class NoRoom(Exception):
 class Bodies:
     """The bodies that a server is reading. Only the event loop's thread may use it.
 
-    Args:
-        most_bytes: the budget for all bodies together.
-
     Attributes:
         dropped: the number of bodies dropped so far.
     """
@@ -63,7 +60,6 @@ class Body:
     """One body that is being read.
 
     Attributes:
-        data: the bytes so far.
         is_dropped: whether its bytes were dropped, so that it must not be read further.
     """
 

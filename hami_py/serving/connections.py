@@ -65,12 +65,7 @@ class Limits:
 
 
 class Connections:
-    """The connections of one listener. Only the event loop's thread may use it, but for ``end``.
-
-    Args:
-        limits: what is admitted.
-        tls: makes the handshakes; ``None``: plain connections.
-    """
+    """The connections of one listener. Only the event loop's thread may use it, but for ``end``."""
 
     def __init__(self, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
         self.limits = limits

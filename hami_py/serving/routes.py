@@ -147,14 +147,7 @@ def page(
     *,
     blocks: bool = False,
 ) -> Route:
-    """A GET route.
-
-    Args:
-        path: the path.
-        text: the function; it returns a status and a text.
-        media_type: the media type of the text.
-        blocks: whether the function takes long, so that it needs a thread.
-    """
+    """A GET route with a status and a text; ``blocks``: they take long, and need a thread."""
 
     async def endpoint(_: Request) -> Response:
         status, body = await run_in_threadpool(text) if blocks else text()

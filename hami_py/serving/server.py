@@ -59,7 +59,6 @@ class Server:
     """One application that listens in its own thread.
 
     Attributes:
-        port: the port.
         thread: the thread that answers, from ``start`` to ``stop``.
     """
 
@@ -191,9 +190,6 @@ class Tls:
     An ``SSLContext`` in use must not change: between its new certificate and its new key, a
     handshake would fail. So each certificate has its own context, and the listener's context only
     chooses between them.
-
-    Attributes:
-        context: the listener's context.
     """
 
     def __init__(self) -> None:

@@ -58,9 +58,6 @@ class Bypass:
 
     Attributes:
         pid: in our PID namespace.
-        command: its command line.
-        why: why the library is not in it, as far as that can be seen.
-        fix: how to fix that.
     """
 
     pid: int
@@ -78,12 +75,7 @@ class Bypass:
 
 
 def find(pid: int, library: Path) -> Bypass | None:
-    """The bypass of a process; None if there is no sign of one.
-
-    Args:
-        pid: in our PID namespace.
-        library: the preload library of its slice.
-    """
+    """The bypass of a process; None if there is no sign of one."""
     # The second look, because a process that starts may have mapped both during the first.
     if not (_look(pid, library) and _look(pid, library)):
         return None
@@ -133,10 +125,6 @@ class BypassWatcher:
 
     The processes are the program, its descendants, and those that have the slice in their
     environment, unless another process that holds the slice has started them.
-
-    Args:
-        directory: the program's slice.
-        library: the preload library.
     """
 
     def __init__(self, directory: Path, library: Path) -> None:
@@ -150,8 +138,7 @@ class BypassWatcher:
     def check(self, program: int) -> Iterator[Bypass]:
         """The bypasses that are new since the last check.
 
-        Args:
-            program: the PID of the program, which has not been waited for.
+        The program, by its PID, must not have been waited for.
         """
         pids = set(_pids())
         self._others &= pids

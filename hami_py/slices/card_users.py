@@ -15,11 +15,9 @@ class CardUser:
     """A process on a card.
 
     Attributes:
-        card: the card's UUID.
         pid: its PID on the host.
         user: the name or the number of the user who runs it; None = unknown.
         memory: bytes that the driver holds for it on the card; None = unknown.
-        command: its command line; empty if it is unknown.
     """
 
     card: str

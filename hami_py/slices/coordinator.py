@@ -95,10 +95,6 @@ def last_error(settings: Settings) -> str | None:
 def ensure(settings: Settings, directory: Path) -> tuple[str, ...]:
     """Start a coordinator if this slice has a share and none runs.
 
-    Args:
-        settings: the settings of this process.
-        directory: the slice.
-
     Returns:
         Messages for the user: why it could not be started. The share is enforced nevertheless.
     """
@@ -177,12 +173,7 @@ def start(settings: Settings) -> "subprocess.Popen[str]":
 
 
 class CoordinatorSupervisor:
-    """Restarts the coordinator while a program runs, without ever waiting for it.
-
-    Args:
-        settings: the settings of this process.
-        directory: the program's slice, whose share may change at any time.
-    """
+    """Restarts the coordinator while a program runs, without ever waiting for it."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self._settings = settings

@@ -93,14 +93,6 @@ def create_held(
 ) -> Hold:
     """Create a slice that this process holds.
 
-    Args:
-        runtime: the runtime directory; created if it is missing.
-        limits: one row per card.
-        record: the contents of ``slice.json``.
-        library: the preload library that its programs use.
-        driver_memory: what the driver takes beyond what programs request, by card; others are
-            unknown.
-
     Raises:
         StateError: it cannot be created.
         InvalidValue: another slice has its name.
@@ -147,12 +139,6 @@ def create(
     library: Path = PACKAGED_LIBRARY,
 ) -> Iterator[Path]:
     """Create a slice and hold it while the block runs; yields its directory.
-
-    Args:
-        runtime: the runtime directory; created if it is missing.
-        limits: one row per card.
-        command: the program that will run in it, shown by ``hami ps``.
-        library: the preload library that its programs use.
 
     Raises:
         StateError: it cannot be created or, at the end, not be removed.

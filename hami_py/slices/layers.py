@@ -38,9 +38,7 @@ class Layer:
     """One slice as read; row i of the limits page is row i of the account.
 
     Attributes:
-        rows: the limits.
         page: the rows as the limits page has them.
-        account: what its processes use.
     """
 
     rows: tuple[CardLimit, ...]
@@ -104,12 +102,7 @@ def _read(directory: Path, fix: str) -> Layer:
 def combined(
     layers: Sequence[Layer], variables: Mapping[str, HamiLimit] | None = None
 ) -> Iterator[CardLimit]:
-    """The effective limits on the cards that every layer has.
-
-    Args:
-        layers: the slices, outermost first; at least one.
-        variables: the limits of HAMi's variables, by card.
-    """
+    """The effective limits on the cards that every layer has; layers are outermost first."""
     for row in layers[-1].rows:
         found = [(layer, layer.index(row.uuid)) for layer in layers]
         same = [layer.rows[i] for layer, i in found if i is not None]
@@ -132,11 +125,7 @@ def card_usage(
 ) -> CardUsage:
     """The usage of the innermost layer on one card, and how much is left there.
 
-    Args:
-        limit: the effective limit on the card.
-        layers: the slices, outermost first.
-        free_on_card: bytes; None = unknown.
-        variable: the limit of HAMi's variables in bytes; None = no limit.
+    Bytes are free on the card, None = unknown; ``variable`` is the limit of HAMi's variables.
     """
     left = [free_on_card, limit.memory]
     use = slice_card(None, 0, limit)

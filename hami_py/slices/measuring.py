@@ -26,12 +26,7 @@ END_DEADLINE = 1.0
 
 
 class Measuring:
-    """A thread that measures the memory of a slice's processes.
-
-    Args:
-        settings: the settings of this process.
-        directory: the slice.
-    """
+    """A thread that measures the memory of a slice's processes."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self._directory = directory

@@ -40,12 +40,9 @@ class SliceRequest:
 
     Attributes:
         command: the program that will run in it, or the one that creates it; shown by ``hami ps``.
-        limits: the requested limits.
         devices: cards by UUID or index; empty = all.
-        name: its name.
         keep: it remains until it is removed.
         relaunched: this process will restart itself in it.
-        gang: the name of its gang.
 
     Raises:
         InvalidValue: one of the names is not valid.
@@ -71,10 +68,8 @@ class Opened:
     """A slice that this process holds, until it closes it, and can start programs in.
 
     Attributes:
-        hold: the hold.
         library: the path of the preload library in it.
         slices: the slices of a program in it, outermost first, including this one.
-        notes: messages for the user, one line each.
     """
 
     hold: Hold

@@ -99,10 +99,6 @@ def hold_named(settings: Settings, name: str) -> Hold:
 def processes_in(directory: Path, library: Path) -> tuple[SliceProcess, ...]:
     """The current processes of a slice, by pid.
 
-    Args:
-        directory: the slice.
-        library: the preload library.
-
     Raises:
         StateError: it cannot be read.
     """

@@ -29,11 +29,6 @@ WHAT = "limit_this_process"
 def relaunch(settings: Settings, request: SliceRequest, warn: Callable[[str], None]) -> Limits:
     """Restart this process in a new slice; in the restarted process, return the limits.
 
-    Args:
-        settings: the settings of this process.
-        request: the slice.
-        warn: called with each message for the user.
-
     Raises:
         CannotRelaunch: a restart would not repeat what the process did.
         HamiError: as ``open_new`` and ``limits``.

@@ -45,9 +45,7 @@ def with_own_pid(command: Sequence[str], environment: Mapping[str, str]) -> list
 class Notifications:
     """A socket for the program's notifications, and passing them on to the service manager.
 
-    Args:
-        environment: the program's environment.
-        directory: where the socket can be; only this user may have access.
+    It is in ``directory``, to which only this user may have access.
     """
 
     def __init__(self, environment: Mapping[str, str], directory: Path) -> None:

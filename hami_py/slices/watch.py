@@ -25,10 +25,6 @@ class Watcher:
 
     The first snapshot is compared with an unused slice. So the first events summarise what happened
     before, and nothing is lost between starting a program and watching it.
-
-    Args:
-        directory: the slice.
-        closed: set when the slice is closed.
     """
 
     def __init__(self, directory: Path, closed: threading.Event) -> None:

@@ -109,7 +109,6 @@ class Events:
     """Follows the events that a user may see.
 
     Args:
-        server: the API server, as the user.
         own: the user's namespace, which is followed if not all namespaces may be.
     """
 

@@ -25,11 +25,7 @@ _ASKED_S = 10.0
 class Machine:
     """The view of this machine. It is read once a second while a page asks.
 
-    Args:
-        read: reads the machine's cards, and the slices on them.
-
     Attributes:
-        name: the machine's name.
         shown: what the page shows; ``None``: nothing was read yet.
         refused: always ``None``.
         problem: why the last reading failed; empty: it did not.

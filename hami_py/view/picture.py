@@ -28,13 +28,9 @@ class EventPicture(msgspec.Struct, frozen=True):
 
     Attributes:
         at: its last time, in ISO 8601; empty: unknown.
-        is_warning: a person should look at it.
         kind: the kind of the object that it is about.
-        namespace: the object's namespace; empty: it has none.
-        name: the object's name.
         reason: one word, for programs.
         message: a sentence, for people.
-        count: how often it happened.
     """
 
     at: str
@@ -52,7 +48,6 @@ class Head(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the field of a container.
-        text: its heading.
         unit: how its value is written.
         help: what it means.
     """
@@ -95,7 +90,6 @@ class NodePicture(msgspec.Struct, frozen=True):
     """A node that is open.
 
     Attributes:
-        name: its name.
         containers: those on its cards, by card, namespace, pod and name, with a field for each
             column of the table.
         history: its last hour; ``None``: unknown.
@@ -133,17 +127,7 @@ def picture(
     events: Iterable[EventPicture] = (),
     notes: Iterable[str] = (),
 ) -> Shown:
-    """The picture of a cluster.
-
-    Args:
-        overview: the cluster.
-        at_s: when it was read.
-        title: see ``Picture``, as of the next ones.
-        is_machine: see there.
-        user: see there.
-        events: the latest first.
-        notes: more of them.
-    """
+    """The picture of a cluster."""
     by_node: dict[str, list[SliceUse]] = {node.name: [] for node in overview.nodes}
     for each in overview.containers:
         by_node.setdefault(each.node, []).append(each)

@@ -27,9 +27,7 @@ class ViewSettings:
     """How the view of a cluster runs.
 
     Attributes:
-        listen: where it listens.
         sessions: the most sessions at once, so that memory has a bound.
-        session: how each session runs.
     """
 
     listen: Listen = field(
@@ -40,11 +38,7 @@ class ViewSettings:
 
 
 class View:
-    """The view of a cluster.
-
-    Attributes:
-        server: the listener.
-    """
+    """The view of a cluster."""
 
     def __init__(self, servers: UserServers, settings: ViewSettings) -> None:
         self._sessions = Sessions(servers.of, settings.session, most=settings.sessions)
@@ -70,16 +64,8 @@ class LocalView:
 
     Other users of the machine can reach that address too, so a page needs a token.
 
-    Args:
-        read: reads the machine.
-        listen: where to listen.
-
     Raises:
         InvalidValue: it is no loopback address.
-
-    Attributes:
-        server: the listener.
-        token: the token.
     """
 
     def __init__(self, read: Callable[[], NodeFigures], listen: Listen) -> None:

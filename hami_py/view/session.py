@@ -48,9 +48,7 @@ class SessionSettings:
     """How sessions run.
 
     Attributes:
-        title: what the page calls the cluster.
         system: the namespace of the node agents.
-        pods: how pods are read.
         period_s: the pause between two readings. It is at least half of the time that the last one
             took, so that the agents of a large cluster are not asked all the time.
         asked_s: it reads while a page has asked within this time.

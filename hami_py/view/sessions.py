@@ -40,11 +40,8 @@ class Sessions:
     """Finds or starts the session of a token.
 
     Args:
-        server: makes the API server for a token and a namespace.
-        settings: how sessions run.
         most: the most sessions. Each has a copy of the cluster's nodes and of its pods with cards.
         most_unknown: the most sessions at once whose token the API server has not judged yet.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -64,10 +61,6 @@ class Sessions:
 
     def of(self, token: str, namespace: str) -> Session:
         """The session of a token.
-
-        Args:
-            token: the bearer token.
-            namespace: see ``Session``.
 
         Raises:
             Busy: there is no room.

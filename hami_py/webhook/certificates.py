@@ -91,14 +91,7 @@ def bundle(certificates: Certificates) -> str:
 def step(
     certificates: Certificates, names: Sequence[str], now: float, lifetimes: Lifetimes
 ) -> Certificates:
-    """The next content of the Secret; the same object if nothing is due.
-
-    Args:
-        certificates: the current content.
-        names: the DNS names and IP addresses at which the API server reaches the webhook.
-        now: the time.
-        lifetimes: how long certificates live.
-    """
+    """The next content of the Secret; the same object if nothing is due."""
     authorities = _authorities(certificates, now, lifetimes)
     signer = _signer(authorities, now, lifetimes)
     serving = _serving(certificates.serving, signer, names, now, lifetimes)

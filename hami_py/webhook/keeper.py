@@ -77,7 +77,6 @@ class WebhookObjects:
     """The objects in the cluster that have the certificates and the rules.
 
     Attributes:
-        namespace: the namespace of the Secret.
         secret: the Secret's name; it exists and may be empty.
         is_ours: whether the webhook writes the Secret. If not, something else, such as
             cert-manager, keeps ``tls.crt``, ``tls.key`` and ``ca.crt`` there.

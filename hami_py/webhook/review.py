@@ -96,12 +96,7 @@ read_review = Decoder(Review, "review")
 
 
 class Reviewer:
-    """Reviews pods, and counts its findings.
-
-    Args:
-        settings: how pods are read.
-        runtime_class: set on pods that request a card and name none.
-    """
+    """Reviews pods, and counts its findings."""
 
     def __init__(self, settings: pods.PodSettings, runtime_class: str | None = None) -> None:
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -186,13 +181,7 @@ def _texts(findings: Iterable[Finding]) -> list[str]:
 def _later_changes(
     pod: objects.Pod, admission: Admission, settings: PodSettings
 ) -> Iterator[Finding]:
-    """Findings for each change of ours that the pod does not have any more.
-
-    Args:
-        pod: the pod after all webhooks.
-        admission: the decision about it as it is now.
-        settings: how it was judged.
-    """
+    """Findings for each change of ours that the pod does not have any more."""
     if admission.request is None:
         return
     for key, value in LABELS.items():

@@ -31,8 +31,6 @@ class WebhookSettings:
     Attributes:
         objects: the objects in the cluster that have its certificates and rules.
         listen: where it listens; all addresses, because the API server may run anywhere.
-        lifetimes: the lifetimes of its certificates.
-        pods: how pods are read.
         runtime_class: set on pods that request a card and name none; ``None``: not set.
         period_s: how often the certificates are checked.
         body_bytes: the budget for all reviews that are being read. With the 512 connections of
@@ -50,13 +48,7 @@ class WebhookSettings:
 
 
 class Webhook:
-    """One replica. Replicas do not communicate with each other.
-
-    Attributes:
-        reviewer: answers the reviews.
-        keeper: keeps the certificates.
-        server: the listener.
-    """
+    """One replica. Replicas do not communicate with each other."""
 
     def __init__(self, server: ApiServer, settings: WebhookSettings) -> None:
         tls = Tls()

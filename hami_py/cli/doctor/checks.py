@@ -26,9 +26,6 @@ class Check:
     """The result of a check.
 
     Attributes:
-        name: what was checked.
-        ok: the check passed.
-        detail: a description of the result.
         fix: how to fix the problem. If the check passed: empty, or a note about a known case in
             which limits do not hold.
     """

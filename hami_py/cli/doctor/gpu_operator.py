@@ -16,11 +16,7 @@ _PATCH = """--type=merge --patch='{"spec":{"devicePlugin":{"enabled":false}}}'""
 
 
 def labels_of(node: str | None) -> Mapping[str, str] | None:
-    """The labels of a node; None = this process cannot ask the API server.
-
-    Args:
-        node: its name; None = this process is in no pod of hami-py.
-    """
+    """The labels of a node; None = this process cannot ask the API server."""
     if node is None:
         return None
     with suppress(HamiError, ImportError):
@@ -41,12 +37,7 @@ def labels_of(node: str | None) -> Mapping[str, str] | None:
 
 
 def how_to_stop(node: str | None, labels: Mapping[str, str] | None) -> str:
-    """How to remove NVIDIA's device plugin from a node.
-
-    Args:
-        node: its name; None = unknown.
-        labels: its labels; None = unknown.
-    """
+    """How to remove NVIDIA's device plugin from a node; None = unknown."""
     name = node or "NODE"
     operator = (
         f"`kubectl label --overwrite node {name} {_DEPLOY}device-plugin=false`, or for all nodes "

@@ -26,10 +26,6 @@ _SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 def device_plugins(folder: Path = KUBELET, node: str | None = None) -> Found:
     """Check that no other device plugin may serve the cards.
 
-    Args:
-        folder: the kubelet's device plugins.
-        node: the name of the node, in a pod of hami-py; None = unknown.
-
     Raises:
         HamiError: NVIDIA's or HAMi's runs.
     """

@@ -78,12 +78,7 @@ def _too_little(card: Card, free: int, needed: int, settings: Settings) -> HamiE
 
 
 def judge(report: Mapping[str, Any], limit: int, least: int = PAGE) -> str:
-    """Judge the probe's report.
-
-    Args:
-        report: the report.
-        limit: the limit in bytes.
-        least: bytes of the smallest request.
+    """Judge the probe's report; the limit and ``least``, the smallest request, are in bytes.
 
     Raises:
         HamiError: the limit does not hold, or not all of it is available.

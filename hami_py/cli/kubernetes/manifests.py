@@ -63,8 +63,6 @@ class _Template:
     """A pod template, and how many pods are created from it.
 
     Attributes:
-        path: its path in the manifest.
-        template: the template.
         count: the pods that exist at once; ``None``: one for each node.
         reason: if there are none, the field that is the reason.
         role: part of the names of the pods.

@@ -26,13 +26,7 @@ R = TypeVar("R")
 
 
 def inspect_lines(overview: Overview, *, details: bool, wide: bool) -> Iterator[str]:
-    """The table that users of ``kubectl inspect cgpu`` know, with what is used.
-
-    Args:
-        overview: the cluster.
-        details: one table for each node, with its pods.
-        wide: also a line for each card.
-    """
+    """The table that users of ``kubectl inspect cgpu`` know, with what is used."""
     if overview.nodes:
         if details:
             for node in overview.nodes:

@@ -81,11 +81,7 @@ def is_written_by_us(key: str) -> bool:
 
 
 class UnknownVersion(HamiError):
-    """An annotation was written by another version of hami: leave it to that version.
-
-    Attributes:
-        version: the version in the annotation.
-    """
+    """An annotation was written by another version of hami: leave it to that version."""
 
     def __init__(self, field: str, version: int) -> None:
         why = f"version {version} is unknown; this is version {VERSION}"

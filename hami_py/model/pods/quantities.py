@@ -75,12 +75,7 @@ class CountRule:
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource of a pod.
-
-    Attributes:
-        name: its name in the pod, like ``nvidia.com/gpu``.
-        rule: which numbers it may have.
-    """
+    """A resource of a pod."""
 
     name: str
     rule: CountRule
@@ -91,13 +86,9 @@ class ResourceTable:
     """The resources of a profile; None = the profile has no name for this one.
 
     Attributes:
-        profile: the profile.
-        gpu: cards.
-        memory: memory.
         percentage: memory in percent.
         cores: time in percent.
         priority: before others on the same card, or like them.
-        names: the names of all of them.
         particular: the names that no other profile has.
         label: the rule for the label that counts cards.
     """

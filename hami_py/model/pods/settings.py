@@ -172,9 +172,6 @@ def decode_settings(written: object) -> PodSettings:
 
     A field that is left out has its default. A list or a mapping replaces the default one.
 
-    Args:
-        written: a mapping from the names of ``PodSettings``' fields, or ``None`` for an empty file.
-
     Raises:
         InvalidValue: an unknown field, a value of a wrong type or out of range, or no mapping.
             ``field`` is the setting's name, with the index in a list or the key in a mapping, as in

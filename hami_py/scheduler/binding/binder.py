@@ -48,8 +48,6 @@ class _Write:
     """A binding's write.
 
     Attributes:
-        args: the bind request.
-        assignment: the cards that it assigns.
         ended_ns: when it was answered or given up; ``None``: it is still on its way.
     """
 

@@ -40,9 +40,6 @@ class FailoverCheck:
     """Checks that all bindings of the previous leader are known. Threads may share it.
 
     Args:
-        cluster: what the watches have reported.
-        server: the API server.
-        followed: the query of the watch of pods.
         is_ours: whether this replica made a binding.
         lease: kube-scheduler's lease; ``None``: there is only one kube-scheduler.
         bind_s: how long a binding may take. Without a lease, a replica whose last bind request is

@@ -65,11 +65,8 @@ class Lease:
     """A lease that is checked for each binding. Threads may share it.
 
     Args:
-        server: the API server.
-        name: its namespace and name.
         holder: the name of the host that our kube-scheduler runs on; in one pod, our own.
         wait_s: how long the holder must have held it before a binding.
-        clock_ns: the clock that measures the age of bind requests.
         wall_s: the time of day by the holder's clock, in seconds; ``None``: not known here, because
             the holder runs on another host.
     """
@@ -107,10 +104,6 @@ class Lease:
 
     def check(self, began_ns: int, left_s: Callable[[], float]) -> Tenure | None:
         """Checks that our kube-scheduler holds the lease, and has held it for long enough.
-
-        Args:
-            began_ns: when the bind request arrived.
-            left_s: returns the time that is left for the binding; raises ``Unavailable``.
 
         Returns:
             The tenure; ``None``: there is no lease.

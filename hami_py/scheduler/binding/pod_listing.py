@@ -40,9 +40,6 @@ class PodListing:
     """One list of pods. Threads may share it: a page that two threads have read counts once.
 
     Args:
-        server: the API server.
-        path: the path of the list.
-        fields: the field selector.
         followed: the query of the watch of pods; the watch reports no other pods.
         is_known: whether the watch has reported this binding, or this replica made it.
 

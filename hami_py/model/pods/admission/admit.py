@@ -31,10 +31,7 @@ class ContainerEdit:
     """The changes to a container.
 
     Attributes:
-        path: its path, like ``spec.containers[0]``.
-        container: its name.
         limits: added to ``resources.limits``.
-        environment: the changes to ``env``.
     """
 
     path: str

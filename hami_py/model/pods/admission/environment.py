@@ -49,7 +49,6 @@ class InjectedVariable:
     """A variable that the webhook adds to a container.
 
     Attributes:
-        name: its name.
         value: its value; None = it refers to the annotation.
         annotation: an annotation of the pod that the binding writes and the kubelet reads.
     """
@@ -80,7 +79,6 @@ class EnvironmentPlan:
     Attributes:
         add: variables appended to ``env``.
         remove: names of which every entry is removed before that.
-        findings: reported to the author.
     """
 
     add: tuple[InjectedVariable, ...] = ()
@@ -93,12 +91,8 @@ def plan_environment(
 ) -> EnvironmentPlan:
     """Plan the changes to the environment of a container.
 
-    The plan is idempotent: for the changed container it is empty.
-
-    Args:
-        container: the container.
-        parsed: its request; None = it requests no GPU.
-        settings: the cluster's settings.
+    The plan is idempotent: for the changed container it is empty. ``parsed`` is None if the
+    container requests no GPU.
     """
     plan = _Plan(container)
     plan.remove_visible_devices(requests_gpu=parsed is not None)

@@ -65,10 +65,7 @@ class Finding:
     """A violation of a rule in a pod.
 
     Attributes:
-        rule: the rule.
-        action: what the webhook does.
         field: the path of the value in the pod.
-        value: the value.
         fix: what to write instead, or the reason for the action.
     """
 
