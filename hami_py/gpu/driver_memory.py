@@ -1,4 +1,4 @@
-"""What the driver takes of a card beyond what programs request, by model and driver version.
+"""What the driver takes of a card beyond what programs request, by model.
 
 It takes memory for a context when a process creates one, before the process allocates anything. And
 it takes large requests in whole granules, because its pages are large. Both count against the limit
@@ -19,30 +19,23 @@ from hami_py.model.cards import DriverMemory
 
 _MIB = 1 << 20
 
-CONTEXT_MIB: Mapping[str, Mapping[int, int]] = {
-    "Tesla T4": {0: 164},
-    "NVIDIA A100-SXM4-40GB": {0: 413},
-    "NVIDIA A100-SXM4-40GB MIG 1g.5gb": {0: 102},
-    "NVIDIA A100-SXM4-40GB MIG 3g.20gb": {0: 220},
-    "NVIDIA A100-SXM4-80GB": {0: 413},
-    "NVIDIA H100 80GB HBM3": {0: 527},
-    "NVIDIA H200": {0: 527},
-    "NVIDIA L40S": {0: 420},
+CONTEXT_MIB: Mapping[str, int] = {
+    "Tesla T4": 164,
+    "NVIDIA A100-SXM4-40GB": 413,
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb": 102,
+    "NVIDIA A100-SXM4-40GB MIG 3g.20gb": 220,
+    "NVIDIA A100-SXM4-80GB": 413,
+    "NVIDIA H100 80GB HBM3": 527,
+    "NVIDIA H200": 527,
+    "NVIDIA L40S": 420,
 }
-"""MiB by the model's name in NVML, and by the first major version of the driver to which the figure
-applies; 0 is every version."""
+"""MiB by the model's name in NVML."""
 
 GRANULE = 2 * _MIB
 """The size of a large page since NVIDIA's Pascal, so of every listed card."""
 
 
-def driver_memory(model: str, driver_version: str) -> DriverMemory:
+def driver_memory(model: str) -> DriverMemory:
     """What the driver takes of a card; unknown for a model that is not listed."""
-    figures = CONTEXT_MIB.get(model)
-    if figures is None:
-        return DriverMemory()
-    major = driver_version.partition(".")[0]
-    version = int(major) if major.isdecimal() else 0
-    applicable = [since for since in figures if since <= version]
-    context = figures[max(applicable)] * _MIB if applicable else None
-    return DriverMemory(context, GRANULE)
+    mib = CONTEXT_MIB.get(model)
+    return DriverMemory() if mib is None else DriverMemory(mib * _MIB, GRANULE)

@@ -84,7 +84,7 @@ def inventory(slots: int) -> Inventory:
             )
             for each in found
         )
-    figures = {each.uuid: driver_memory(each.model, driver) for each in found}
+    figures = {each.uuid: driver_memory(each.model) for each in found}
     return Inventory(cards, figures, driver, left_out)
 
 

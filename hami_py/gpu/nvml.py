@@ -70,9 +70,7 @@ def cards() -> list[Card]:
 
 def _listed() -> list[Card]:
     """The cards; those whose memory NVML does not report have none."""
-    with session():
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
-        found, _ = read_each(lambda handle, index: _card(handle, index, driver))
+    found, _ = read_each(_card)
     if not found:
         raise NoDevice(
             "NVML",
@@ -82,11 +80,11 @@ def _listed() -> list[Card]:
     return found
 
 
-def _card(handle: object, index: int, driver: str) -> Card:
+def _card(handle: object, index: int) -> Card:
     total = reported_total(handle) or 0
     name = str(pynvml.nvmlDeviceGetName(handle))
     uuid = pynvml.nvmlDeviceGetUUID(handle)
-    return Card(index, uuid, name, total, driver_memory(name, driver))
+    return Card(index, uuid, name, total, driver_memory(name))
 
 
 def reported_total(handle: object) -> int | None:
@@ -141,21 +139,18 @@ def _read_cuda_totals() -> dict[str, int]:
 
 def memory_free(uuids: list[str]) -> dict[str, int]:
     """Free bytes by UUID; cards that NVML cannot read are left out."""
-    return patiently(lambda: _memory_free(uuids))
-
-
-def _memory_free(uuids: list[str]) -> dict[str, int]:
     free: dict[str, int] = {}
-    try:
-        with session():
-            for handle in handles():
-                with suppress(pynvml.NVMLError):
-                    uuid = pynvml.nvmlDeviceGetUUID(handle)
-                    for name in uuids:
-                        if same_card(name, uuid):
-                            free[name] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
-    except HamiError:
-        pass
+
+    def read() -> None:
+        for handle in handles():
+            with suppress(pynvml.NVMLError):
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                for name in uuids:
+                    if same_card(name, uuid):
+                        free[name] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+
+    with suppress(HamiError):
+        patiently(read)
     return free
 
 
@@ -165,26 +160,24 @@ def driver_version() -> str:
     Raises:
         NoDriver: there is no driver, or it does not respond.
     """
-
-    def read() -> str:
-        with session():
-            return str(pynvml.nvmlSystemGetDriverVersion())
-
-    return patiently(read)
+    return patiently(lambda: str(pynvml.nvmlSystemGetDriverVersion()))
 
 
 def patiently(read: Callable[[], _T]) -> _T:
-    """Call it in a thread. A message names NVML if it does not answer, and Ctrl-C works meanwhile.
+    """Call it in a session of NVML, in a thread.
+
+    A message names NVML if it does not answer, and Ctrl-C works meanwhile.
 
     Raises:
-        Exception: from ``read``.
+        Exception: from ``read`` and ``session``.
     """
     results: list[_T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            results.append(read())
+            with session():
+                results.append(read())
         except BaseException as error:
             errors.append(error)
 

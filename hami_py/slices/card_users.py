@@ -30,15 +30,11 @@ class CardUser:
 def card_users() -> list[CardUser]:
     """The processes on all cards; none if NVML cannot list them."""
     # Imported here, because they import NVML's bindings (see hami_py.gpu).
-    from hami_py.gpu.nvml import patiently, session  # noqa: PLC0415
-    from hami_py.gpu.processes import CardProcess, card_processes  # noqa: PLC0415
-
-    def read() -> list[CardProcess]:
-        with session():
-            return card_processes()
+    from hami_py.gpu.nvml import patiently  # noqa: PLC0415
+    from hami_py.gpu.processes import card_processes  # noqa: PLC0415
 
     try:
-        found = patiently(read)
+        found = patiently(card_processes)
     except HamiError:
         return []
     is_host = has_host_pids()

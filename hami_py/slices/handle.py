@@ -158,10 +158,7 @@ class Slice:
     ) -> subprocess.CompletedProcess[Any]:
         """Run a program in the slice and wait for it, like ``subprocess.run``.
 
-        Args:
-            command: program and arguments.
-            env: its environment without a slice; None = this process's.
-            options: the other options of ``subprocess.run``.
+        ``env`` is its environment without a slice, None = this process's.
 
         Raises:
             Exception: as ``subprocess.run``.
@@ -177,10 +174,7 @@ class Slice:
     ) -> subprocess.Popen[Any]:
         """Start a program in the slice, like ``subprocess.Popen``.
 
-        Args:
-            command: program and arguments.
-            env: its environment without a slice; None = this process's.
-            options: the other options of ``subprocess.Popen``.
+        ``env`` is its environment without a slice, None = this process's.
 
         Raises:
             Exception: as ``subprocess.Popen``.
@@ -196,11 +190,7 @@ class Slice:
     ) -> "asyncio.subprocess.Process":
         """Start a program in the slice, like ``asyncio.create_subprocess_exec``.
 
-        Args:
-            program: the program.
-            arguments: its arguments.
-            env: its environment without a slice; None = this process's.
-            options: the other options of ``asyncio.create_subprocess_exec``.
+        ``env`` is its environment without a slice, None = this process's.
 
         Raises:
             Exception: as ``asyncio.create_subprocess_exec``.

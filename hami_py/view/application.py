@@ -9,7 +9,7 @@ import gzip
 import time
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
-from hami_py.monitor import History
 from hami_py.serving import page
+from hami_py.view.local import Machine
 from hami_py.view.picture import Shown, node_picture
-from hami_py.view.session import Refused
+from hami_py.view.session import Session
 from hami_py.view.sessions import Busy
 
 _FILES = {
@@ -62,28 +62,12 @@ _CHARACTERS = 500
 """The most characters of a problem in a header."""
 
 
-class Viewer(Protocol):
-    """One user's view of a cluster or a machine."""
-
-    @property
-    def shown(self) -> Shown | None:
-        """The picture; ``None``: it was not read yet."""
-
-    @property
-    def refused(self) -> Refused | None:
-        """Why there is none."""
-
-    @property
-    def problem(self) -> str:
-        """Why the last reading failed; empty: it did not."""
-
-    def history(self, node: str) -> History | None:
-        """The last hour of a node; it blocks."""
-
-
 class NoToken(Exception):
     """There is no token, or it cannot be one."""
 
+
+Viewer: TypeAlias = Session | Machine
+"""One user's view of a cluster or a machine."""
 
 Find = Callable[[str | None, str], Viewer]
 """The viewer of a token and a namespace; it raises ``NoToken`` or ``Busy``."""

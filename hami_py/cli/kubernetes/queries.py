@@ -15,7 +15,7 @@ from hami_py.cli.kubernetes.manifests import NO_TEMPLATE, NoPods, read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.output import align, report
 from hami_py.errors import InvalidValue, StateError
-from hami_py.model import check_object_name
+from hami_py.model import check_object_name, legible
 
 if TYPE_CHECKING:
     from hami_py.cluster.explanation import NodeView, Outcome
@@ -81,7 +81,7 @@ def explain_pod(
     settings = read_settings(settings_file)
     server = connect(kubeconfig, context)
     from hami_py.cluster.view import ClusterView, find_pod  # noqa: PLC0415
-    from hami_py.model import legible, pods  # noqa: PLC0415
+    from hami_py.model import pods  # noqa: PLC0415
     from hami_py.model.pods.request import read_pod  # noqa: PLC0415
     from hami_py.overview.waiting import unbound_pod  # noqa: PLC0415
 
@@ -212,8 +212,6 @@ def replay(
 
 
 def _report_left_out(view: ClusterView) -> None:
-    from hami_py.model import legible  # noqa: PLC0415
-
     for item in view.left_out:
         report(
             f"left out: {item.kind} {legible(item.name)} cannot be decoded: {legible(item.reason)}"
@@ -224,8 +222,6 @@ def _write_views(views: Sequence[NodeView], *, shows_all: bool) -> None:
     if not views:
         click.echo("no node has cards")
         return
-    from hami_py.model import legible  # noqa: PLC0415
-
     lines = [("NODE", "FITS", "SCORE/100", "WHY")]
     for view in views if shows_all else views[:_MOST_NODES]:
         score = "" if view.score is None else str(view.score)
@@ -265,8 +261,6 @@ def _write_placements(
         _write_json({**answer, "state": view.digest()})
         return
     _write_outcomes(outcomes)
-    from hami_py.model import legible  # noqa: PLC0415
-
     skipped = []
     for owner in without:
         name = " ".join(legible(part) for part in (owner.kind, owner.name) if part)
@@ -282,8 +276,6 @@ def _write_placements(
 
 
 def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
-    from hami_py.model import legible  # noqa: PLC0415
-
     # The pods of a Deployment have the same name here, and mostly the same answer if they do not
     # fit.
     for _, equal in groupby(outcomes, key=_answer):
@@ -317,8 +309,6 @@ def _answer(outcome: Outcome) -> object:
 
 
 def _write_warnings(outcome: Outcome) -> None:
-    from hami_py.model import legible  # noqa: PLC0415
-
     for warning in outcome.warnings:
         click.echo(f"  the webhook: {legible(warning)}")
 
