@@ -9,12 +9,7 @@ import click
 
 from hami_py import config, gpu
 from hami_py.cli.commands import TOP, Commands
-from hami_py.cli.top_state import (
-    Reading,
-    process_rows,
-    rows_of,
-    rows_of_own,
-)
+from hami_py.cli.top_state import Reading, process_rows, rows_of, rows_of_own
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.model import NodeCard, SliceInfo, SliceUse
 from hami_py.slices import card_users, cards, limits, list_slices, overbooked, usage

@@ -15,9 +15,4 @@ may not read something sees the rest, and a note that names the missing right.
 """
 
 from hami_py.overview.reading import Reader, Scope
-from hami_py.overview.report import (
-    NamespaceReport,
-    NodeReport,
-    Overview,
-    WaitingPod,
-)
+from hami_py.overview.report import NamespaceReport, NodeReport, Overview, WaitingPod

@@ -15,12 +15,7 @@ from hami_py.model.pods import objects
 from hami_py.monitor import NodeFigures, used_shares
 from hami_py.overview.agents import Answers
 from hami_py.overview.objects import SeenNode, SeenPod
-from hami_py.overview.report import (
-    NamespaceReport,
-    NodeReport,
-    Overview,
-    WaitingPod,
-)
+from hami_py.overview.report import NamespaceReport, NodeReport, Overview, WaitingPod
 from hami_py.overview.waiting import is_waiting, waiting_pod
 
 _MIB = 1 << 20

@@ -29,14 +29,7 @@ from stat import S_ISGID, S_ISUID
 from hami_py.config import LD_PRELOAD, LIBRARY_NAME
 from hami_py.errors import NotLimited
 from hami_py.slices import elf
-from hami_py.slices.processes import (
-    command_of,
-    holders_of,
-    mappings,
-    named_in,
-    read_stat,
-    value_of,
-)
+from hami_py.slices.processes import command_of, holders_of, mappings, named_in, read_stat, value_of
 from hami_py.slices.programs import why_not_loadable
 from hami_py.slices.record import RECORD
 

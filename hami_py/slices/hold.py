@@ -33,20 +33,10 @@ from hami_py.model import CardLimit, gang_of_user
 from hami_py.model.cards import UNKNOWN, DriverMemory
 from hami_py.slices import summary
 from hami_py.slices.beside import WITHIN, link
-from hami_py.slices.processes import (
-    Environments,
-    pid_namespace,
-    read_environments,
-)
+from hami_py.slices.processes import Environments, pid_namespace, read_environments
 from hami_py.slices.programs import Command
 from hami_py.slices.record import RECORD, Record, new_record, read_record
-from hami_py.slices.runtime import (
-    keep_from_cleaners,
-    locked,
-    runtime_directory,
-    try_lock,
-    usable,
-)
+from hami_py.slices.runtime import keep_from_cleaners, locked, runtime_directory, try_lock, usable
 
 
 @dataclass

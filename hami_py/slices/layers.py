@@ -9,14 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hami_py._native import (
-    Account,
-    AccountSnapshot,
-    HamiLimit,
-    LimitRow,
-    LimitsPage,
-    same_card,
-)
+from hami_py._native import Account, AccountSnapshot, HamiLimit, LimitRow, LimitsPage, same_card
 from hami_py.config import ACCOUNT, LIMITS
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model import (

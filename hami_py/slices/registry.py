@@ -12,13 +12,7 @@ from pathlib import Path
 from hami_py import gpu
 from hami_py._native import Account, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, LIMITS, Settings
-from hami_py.errors import (
-    DamagedFile,
-    InvalidValue,
-    SliceInUse,
-    StateError,
-    UnknownSlice,
-)
+from hami_py.errors import DamagedFile, InvalidValue, SliceInUse, StateError, UnknownSlice
 from hami_py.model import (
     Card,
     CardLimit,

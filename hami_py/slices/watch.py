@@ -7,13 +7,7 @@ from pathlib import Path
 
 from hami_py._native import ProcessUse
 from hami_py.errors import StateError
-from hami_py.model import (
-    Event,
-    ProcessKey,
-    ProcessSnapshot,
-    SliceSnapshot,
-    changes,
-)
+from hami_py.model import Event, ProcessKey, ProcessSnapshot, SliceSnapshot, changes
 from hami_py.slices.layers import Layer, read_from_outside, reclaim_dead
 
 INTERVAL = 0.05

@@ -12,12 +12,7 @@ import msgspec
 from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import Unit, Value, View, columns, record
 from hami_py.monitor import History
-from hami_py.overview import (
-    NamespaceReport,
-    NodeReport,
-    Overview,
-    WaitingPod,
-)
+from hami_py.overview import NamespaceReport, NodeReport, Overview, WaitingPod
 
 _COMPRESSION = 1
 """The fastest: a picture of 200 nodes with 8 cards each is 20 times smaller with it."""

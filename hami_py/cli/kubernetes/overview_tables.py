@@ -11,12 +11,7 @@ from hami_py.cli.output import align
 from hami_py.cli.values import OF_CLUSTER, written
 from hami_py.model import NodeCard, SliceUse, legible
 from hami_py.model.columns import CARDS, Column, Value, columns, orders
-from hami_py.overview import (
-    NamespaceReport,
-    NodeReport,
-    Overview,
-    WaitingPod,
-)
+from hami_py.overview import NamespaceReport, NodeReport, Overview, WaitingPod
 
 _MOST_WAITING = 10
 """The waiting pods that are shown without ``-d``."""

@@ -22,13 +22,7 @@ from hami_py.cluster.explanation import NodeView
 from hami_py.cluster.state import Cluster
 from hami_py.cluster.waiting import WaitingPod
 from hami_py.errors import HamiError, InvalidValue
-from hami_py.kube import (
-    ApiServer,
-    bind,
-    check_annotations,
-    keeps_labels_of_bindings,
-    path_of,
-)
+from hami_py.kube import ApiServer, bind, check_annotations, keeps_labels_of_bindings, path_of
 from hami_py.kube.errors import Conflict, NotFound, Unavailable
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
