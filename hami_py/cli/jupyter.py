@@ -99,7 +99,7 @@ def install(
     name = name or re.sub(r"[^a-z0-9.]+", "-", "-".join([_OURS, *gpumem, *gpucores]).lower()).strip(
         "-"
     )
-    found = _specs(manager).get(name.lower())
+    found = manager.get_all_specs().get(name.lower())
     if found is not None and _ours(found) is None:
         fix = "a kernel of another program has this name: choose another with --name"
         raise InvalidValue("--name", name, fix)
@@ -128,7 +128,7 @@ def list_(as_json: bool) -> None:
     """List the kernels that `hami jupyter install` added."""
     rows = [
         {"name": name, **_NO_LIMITS, **ours, "directory": str(spec["resource_dir"])}
-        for name, spec in sorted(_specs(_manager()).items())
+        for name, spec in sorted(_manager().get_all_specs().items())
         if (ours := _ours(spec)) is not None
     ]
     if as_json:
@@ -144,7 +144,7 @@ def list_(as_json: bool) -> None:
 def remove(name: str) -> None:
     """Remove a kernel that `hami jupyter install` added. Running kernels continue."""
     manager = _manager()
-    found = _specs(manager).get(name.lower())
+    found = manager.get_all_specs().get(name.lower())
     if found is None or _ours(found) is None:
         fix = "`hami jupyter list` lists hami's kernels; `jupyter kernelspec remove` removes others"
         raise InvalidValue("NAME", name, fix)
@@ -233,11 +233,6 @@ def _python(named: str) -> str:
     if done.returncode:
         raise HamiError("ipykernel", f"{python} has no usable version of it", fix)
     return python
-
-
-def _specs(manager: "KernelSpecManager") -> dict[str, dict[str, Any]]:
-    """Every kernel spec of this user, by name."""
-    return manager.get_all_specs()
 
 
 def _ours(found: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -25,7 +25,6 @@ class LeftOut(msgspec.Struct, frozen=True):
     Attributes:
         kind: ``node``, ``pod`` or ``resourcequota``.
         name: ``name``, or ``namespace/name`` if it has a namespace.
-        reason: the error, in one line.
     """
 
     kind: str

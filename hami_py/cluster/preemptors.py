@@ -16,13 +16,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from hami_py._native import Allocator
 from hami_py.cluster.requeue import Requeuer
 from hami_py.model.pods import wire
-
-if TYPE_CHECKING:
-    from hami_py._native import Allocator
 
 
 @dataclass

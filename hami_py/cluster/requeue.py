@@ -34,9 +34,6 @@ class Requeuer:
 
     Args:
         touch: makes an event that kube-scheduler receives; ``None``: no pod is requeued.
-
-    Attributes:
-        thread: the thread that makes the events, from ``start`` to ``stop``.
     """
 
     def __init__(self, touch: Callable[[], None] | None = None) -> None:

@@ -8,8 +8,8 @@ a namespace may use. Pods that request no card are ignored.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from hami_py._native import Allocator
 from hami_py.cluster.budgets import BudgetSink
 from hami_py.cluster.nodes import NodeSink
 from hami_py.cluster.pods import PodSink
@@ -19,9 +19,6 @@ from hami_py.cluster.requeue import Requeuer
 from hami_py.cluster.waiting import WaitingPods
 from hami_py.errors import HamiError
 from hami_py.model import pods
-
-if TYPE_CHECKING:
-    from hami_py._native import Allocator
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +32,6 @@ class Cluster:
 
     Attributes:
         allocator: the engine. It locks itself, so threads may call it at the same time.
-        settings: how pods are read.
         requeuer: notified of every change that may make room for a refused pod.
         invalid_objects: the number of invalid annotations and requests so far.
         nodes: takes the changes of nodes, as ``pods``, ``quotas`` and ``budgets`` take theirs.

@@ -55,12 +55,9 @@ class ClusterView:
     """A cluster at one moment.
 
     Args:
-        allocator: cards, quotas, and what pods have.
-        settings: how pods are read.
         nodes: the nodes whose cordons, taints and labels count (``pods.exclusion_reasons``). Of
             other nodes only the cards count.
         blocked: by node, why it gets no new pod whatever its cards have free.
-        left_out: objects that could not be decoded.
     """
 
     def __init__(

@@ -58,11 +58,7 @@ class WaitingPod:
 
 @dataclass(frozen=True)
 class Wait:
-    """The pods that wait for one reason.
-
-    Attributes:
-        longest_s: the seconds since the oldest one was created.
-    """
+    """The pods that wait for one reason."""
 
     count: int = 0
     longest_s: float = 0.0

@@ -63,7 +63,7 @@ class Linked:
         count = len(named) + 2
         at_symbols = _FILE_HEADER.size + 3 * _SEGMENT.size
         at_hash = at_symbols + count * _SYMBOL.size
-        at_relocations = _aligned(at_hash + 4 * (3 + count))
+        at_relocations = (at_hash + 4 * (3 + count) + 7) // 8 * 8
         at_dynamic = at_relocations + len(named) * _RELOCATION.size
         dynamic_size = (len(needed) + 9) * _DYNAMIC.size
         at_table = at_dynamic + dynamic_size
@@ -132,7 +132,3 @@ class _Strings:
         at = len(self.bytes)
         self.bytes += name.encode() + b"\0"
         return at
-
-
-def _aligned(offset: int) -> int:
-    return (offset + 7) // 8 * 8

@@ -36,9 +36,7 @@ def read_file(path: Path) -> bytes:
 def read_documents(path: Path, *, unique: bool = False) -> Iterator[object]:
     """The documents of a file, except empty ones.
 
-    Args:
-        path: the file.
-        unique: whether a repeated key in a mapping is an error; if not, the last one counts.
+    ``unique``: a repeated key in a mapping is an error; else the last one counts.
 
     Raises:
         ImportError: PyYAML is missing.

@@ -49,7 +49,6 @@ class Event:
 
     Attributes:
         reason: one word in CamelCase, for programs.
-        message: a sentence, for people.
         is_warning: a person should look at it.
         repeats: it is written also if an equal one was written shortly before.
         topic: what the message is about, if its numbers change; by default, the message.

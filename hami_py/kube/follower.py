@@ -69,8 +69,6 @@ class Follower(Generic[T]):
 
     Attributes:
         version: the version of the list and the events passed on so far; ``None``: list first.
-        lists: the number of whole lists passed on so far.
-        undecoded: the number of objects so far that could not be decoded.
         heard_at: the clock's time when the API server last sent something.
     """
 

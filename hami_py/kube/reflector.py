@@ -22,7 +22,6 @@ class Reflector(Generic[T]):
     Attributes:
         listed: set once a whole list was passed on.
         failure: the error of the last attempt to open the watch; ``None``: it was opened.
-        thread: the thread, which runs from ``start`` to ``stop``.
     """
 
     def __init__(self, followed: Followed[T], version: str | None = None) -> None:

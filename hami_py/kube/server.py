@@ -155,10 +155,7 @@ class ApiServer:
     def stream(self, path: str, query: Mapping[str, str], *, silence_s: float) -> Stream:
         """Sends a GET whose answer continues line by line, such as a watch.
 
-        Args:
-            path: the path.
-            query: the query's parameters.
-            silence_s: after so many seconds without a byte the connection counts as lost.
+        After ``silence_s`` without a byte the connection counts as lost.
         """
         from urllib3 import Timeout  # noqa: PLC0415
 

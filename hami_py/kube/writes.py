@@ -31,11 +31,11 @@ _VERSION = "/version"
 
 def bind(
     server: ApiServer,
-    *,
     namespace: str,
     pod: str,
     uid: str,
     node: str,
+    *,
     annotations: Mapping[str, str],
     labels: Mapping[str, str],
     deadline_s: float,
@@ -101,11 +101,9 @@ def annotation_bytes(annotations: Mapping[str, str]) -> int:
 
 
 def check_annotations(present: int, written: Mapping[str, str]) -> None:
-    """Checks that annotations may be added to those of an object.
+    """Checks that annotations may be added to those of an object, which have ``present`` bytes.
 
-    Args:
-        present: the size of the object's annotations.
-        written: the annotations to add; one that replaces another counts in addition to it.
+    One that replaces another counts in addition to it.
 
     Raises:
         InvalidValue: a key is invalid, or the size is too large.

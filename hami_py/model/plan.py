@@ -17,7 +17,6 @@ class Plan:
     Attributes:
         limits: one row per card of the slice. A program cannot use a card without a row.
         devices: the chosen cards by UUID, in the order in which numbers count them; None = all.
-        driver_memory: what the driver takes beyond what programs request, by card.
     """
 
     limits: tuple[CardLimit, ...]
@@ -33,13 +32,9 @@ def plan(
     chosen: Sequence[str] = (),
     shown: Sequence[Card] | None = None,
 ) -> Plan:
-    """Plan a slice for a request.
+    """Plan a slice for a request, with cards in the order in which they were chosen, or with all.
 
-    Args:
-        cards: every card of the machine.
-        request: the requested limits.
-        chosen: cards by UUID or index, in the order in which the program sees them; empty = all.
-        shown: the cards that ``CUDA_VISIBLE_DEVICES`` allows, if cards are chosen.
+    ``shown`` are the cards that ``CUDA_VISIBLE_DEVICES`` allows.
 
     Raises:
         UnknownCard: a card does not exist, is not visible, or is limited but not chosen.
@@ -101,12 +96,7 @@ def resized(
 ) -> tuple[tuple[CardLimit, ...], tuple[str, ...]]:
     """New limits for the rows of an existing slice; limits that are not requested stay.
 
-    Args:
-        cards: the cards that this process can see.
-        rows: the slice's current rows.
-        request: the requested limits.
-        whole: this process sees the cards in full. A process in a slice sees fewer and smaller
-            ones.
+    ``whole``: this process sees the cards in full. In a slice it sees fewer and smaller ones.
 
     Returns:
         The new rows, and messages for the user.

@@ -45,8 +45,6 @@ class LimitRequest:
     Attributes:
         memory: bytes.
         share: percent of the time.
-        mode: how shares are enforced, on every card.
-        priority: the order in which slices get the cards.
     """
 
     memory: MemoryRequest = None

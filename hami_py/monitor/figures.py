@@ -36,8 +36,6 @@ class Starts:
 
     Attributes:
         counts: by upper bound in seconds, the number of pods that took at most so long.
-        count: the number of all.
-        total_s: the sum.
     """
 
     counts: Mapping[float, int] = field(default_factory=dict)
@@ -50,16 +48,11 @@ class NodeFigures:
     """All of them.
 
     Attributes:
-        node: the node's name.
-        cards: its cards.
         containers: its containers with cards, from the binding of their pods on.
         findings: by kind, the number of processes that no allocation explains.
-        waiting: the number of containers that wait at their start.
         registered: the kubelet knows the devices.
         other_devices: the number of containers whose device IDs name other cards than they have.
         excess: the pods that hold more than their limits.
-        level: how the limits of new containers are enforced.
-        starts: how long pods with cards took to start.
     """
 
     node: str

@@ -39,13 +39,9 @@ class Answers:
 
 
 def ask(server: ApiServer, agents: Iterable[AgentPod], deadline_s: float) -> Answers:
-    """Asks all of them for their figures.
+    """Asks all of them for their figures; each may take ``deadline_s``.
 
-    Args:
-        server: the API server.
-        agents: their pods. While a new release replaces another, a node has two agents, and one of
-            them is active.
-        deadline_s: the seconds that each may take.
+    While a new release replaces another, a node has two agents, and one of them is active.
     """
     by_node: dict[str, list[AgentPod]] = {}
     for agent in agents:

@@ -59,11 +59,7 @@ class Judged:
 def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = None) -> Judged:
     """Places the pods on the cards, and judges those that wait.
 
-    Args:
-        found: the objects.
-        settings: how pods are read.
-        namespace: show the pods of this one alone; ``None``: of all. Cards and nodes are shown as
-            a whole in any case.
+    With a namespace, only its pods are shown. Cards and nodes are shown as a whole in any case.
     """
     view = _view(found, settings)
     # With some of the pods or quotas alone, the allocator would answer for another cluster.

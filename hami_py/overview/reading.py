@@ -51,11 +51,7 @@ T = TypeVar("T", bound=Named)
 
 @dataclass
 class _Source(Generic[T]):
-    """A list, and what became of reading it.
-
-    Attributes:
-        forbidden: the missing right.
-    """
+    """A list, and what became of reading it."""
 
     path: str
     kind: type[T]

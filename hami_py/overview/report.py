@@ -16,8 +16,6 @@ class NodeReport(msgspec.Struct, frozen=True):
     """A node with cards.
 
     Attributes:
-        mode: how its cards are used.
-        level: how the limits of new containers are enforced.
         cards: its cards, by index. All allocated amounts are ``None`` if the user may not read the
             pods of all namespaces.
         blocked: why it gets no new pods, whatever its cards have free.

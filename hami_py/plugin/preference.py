@@ -8,13 +8,7 @@ from hami_py.node.devices import card_of
 def preferred(
     available: Collection[str], required: Collection[str], size: int, cards: Sequence[str]
 ) -> list[str]:
-    """Device IDs for a container, best first.
-
-    Args:
-        available: the IDs to choose from.
-        required: those of them that must be chosen.
-        size: how many to choose.
-        cards: the UUIDs of the assigned cards; empty = unknown.
+    """Device IDs for a container, best first; without cards, they are unknown.
 
     Returns:
         ``size`` IDs: the required ones, one of each assigned card, and if these are not enough, IDs

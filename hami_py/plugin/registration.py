@@ -64,13 +64,13 @@ class Registration:
         # Two agents run side by side during an upgrade.
         self._name = f"hami-{os.getpid()}-{time.monotonic_ns()}.sock"
         self._devices = devices
-        self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._is_stopping)
+        self._stopping = threading.Event()
+        self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._stopping.is_set)
         self._server: grpc.Server | None = None
         self._streams = self._begun = 0
         self._conflict: str | None = None
         self._look_at = 0.0
         self._changed = threading.Condition()
-        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="register", daemon=True)
 
     @property
@@ -106,9 +106,6 @@ class Registration:
         if self._thread.is_alive():
             self._thread.join(2 * _END_S)
         self._end_server()
-
-    def _is_stopping(self) -> bool:
-        return self._stopping.is_set()
 
     def _set_watched(self, watched: bool) -> None:
         with self._changed:

@@ -51,10 +51,14 @@ def verb_routes(verbs: Verbs, metrics: Metrics) -> list[Route]:
         return json_route(f"/{name}", decode, timed, most_bytes=most_bytes, blocks=blocks)
 
     decode_filter = filter_args(Decoder(ExtenderArgs, "arguments"))
+
+    def refuse_all(why: str) -> FilterResult:
+        return FilterResult(node_names=[], error=why)
+
     decode_bind = Decoder(BindArgs, "bind arguments")
     decode_preempt = Decoder(PreemptArgs, "preempt arguments")
     return [
-        verb("filter", decode_filter, verbs.filter, failed=_refuse_all, most_bytes=_NODES),
+        verb("filter", decode_filter, verbs.filter, failed=refuse_all, most_bytes=_NODES),
         # kube-scheduler ignores an error here; without scores, other plugins' scores decide.
         verb("prioritize", decode_filter, verbs.prioritize, failed=lambda _: [], most_bytes=_NODES),
         verb(
@@ -75,10 +79,6 @@ def verb_routes(verbs: Verbs, metrics: Metrics) -> list[Route]:
             blocks=True,
         ),
     ]
-
-
-def _refuse_all(why: str) -> FilterResult:
-    return FilterResult(node_names=[], error=why)
 
 
 def _without_errors(

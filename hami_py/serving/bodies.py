@@ -14,11 +14,7 @@ class NoRoom(Exception):
 
 
 class Bodies:
-    """The bodies that a server is reading. Only the event loop's thread may use it.
-
-    Attributes:
-        dropped: the number of bodies dropped so far.
-    """
+    """The bodies that a server is reading. Only the event loop's thread may use it."""
 
     def __init__(self, most_bytes: int) -> None:
         self.dropped = 0

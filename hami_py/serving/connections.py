@@ -155,7 +155,6 @@ class _Connection(asyncio.Protocol):
     """One connection. uvicorn's protocol begins when a request can arrive.
 
     Attributes:
-        client: the peer's address and port.
         waits_since: when it was accepted, was answered or began to send a head: the latest of them.
     """
 

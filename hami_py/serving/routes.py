@@ -56,13 +56,8 @@ def json_route(
 ) -> Route:
     """A POST route.
 
-    Args:
-        path: the path.
-        decode: converts the body to the function's argument; raises ``InvalidValue``.
-        answer: the function. Its result becomes JSON; bytes are sent as they are.
-        most_bytes: the size of the largest body.
-        bodies: bounds all bodies together; ``None``: only each body's own bound applies.
-        blocks: whether the function blocks, so that it needs a thread.
+    ``decode`` raises ``InvalidValue``. The answer becomes JSON; bytes are sent as they are. A
+    function that ``blocks`` gets a thread. ``bodies`` bounds all bodies together.
     """
     shared = bodies or Bodies(sys.maxsize)
     endpoint = _Endpoint(path, decode, answer, most_bytes, shared, blocks)

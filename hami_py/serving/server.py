@@ -56,11 +56,7 @@ class Listen:
 
 
 class Server:
-    """One application that listens in its own thread.
-
-    Attributes:
-        thread: the thread that answers, from ``start`` to ``stop``.
-    """
+    """One application that listens in its own thread."""
 
     def __init__(
         self,
@@ -72,12 +68,8 @@ class Server:
     ) -> None:
         """Opens the socket; ``start`` begins to answer.
 
-        Args:
-            app: the application.
-            listen: where to listen.
-            tls: the certificate; ``None``: plain HTTP.
-            linger_s: how long ``stop`` answers on kept connections, and asks to close them, before
-                it closes them itself.
+        ``stop`` answers on kept connections for ``linger_s``, and asks to close them, before it
+        closes them itself.
         """
         self._closing = _Closing(app)
         self._linger_s = linger_s

@@ -22,7 +22,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 """
 
 from hami_py.slices.beside import own_slices
-from hami_py.slices.bypass import BypassWatcher, require_checkable
+from hami_py.slices.bypass import BypassWatcher, gained_rights, require_checkable
 from hami_py.slices.card_users import CardUser, card_users
 from hami_py.slices.coordinator import CoordinatorSupervisor, Running, last_error, running
 from hami_py.slices.current import cards, limits, shown, usage

@@ -80,10 +80,8 @@ def link(directory: Path, around: Sequence[Path], library: Path) -> None:
 def link_within(directory: Path, layers: Sequence[Path], library: Path) -> Path:
     """The path of the library for programs of an existing slice.
 
-    Args:
-        directory: the slice.
-        layers: the slices of the programs, outermost first; ``directory`` is one of them.
-        library: the library for a slice that has none.
+    ``layers`` are their slices, outermost first, with this one. A slice without a library gets
+    this one.
     """
     # A slice keeps the library with which it was created.
     if not (directory / LIBRARY_NAME).exists():

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISGID, S_ISUID
+from stat import S_ISGID, S_ISUID, S_IXGRP
 
 from hami_py.config import LD_PRELOAD, LIBRARY_NAME
 from hami_py.errors import NotLimited
@@ -76,6 +76,22 @@ def find(pid: int, library: Path) -> Bypass | None:
     return Bypass(pid, command_of(pid), why, fix)
 
 
+def gained_rights(path: Path) -> list[str]:
+    """The rights that a program gets by its file, for which the loader ignores ``LD_PRELOAD``."""
+    status = path.stat()
+    gained = []
+    if status.st_mode & S_ISUID and status.st_uid != os.geteuid():
+        gained.append(f"setuid of user {status.st_uid}")
+    # Without the group's execute bit, the setgid bit has another meaning.
+    set_gid = S_ISGID | S_IXGRP
+    if status.st_mode & set_gid == set_gid and status.st_gid != os.getegid():
+        gained.append(f"setgid of group {status.st_gid}")
+    with suppress(OSError):
+        if os.geteuid() != 0 and "security.capability" in os.listxattr(path):
+            gained.append("file capabilities")
+    return gained
+
+
 def require_checkable(program: str) -> None:
     """Check that a program keeps our rights.
 
@@ -89,13 +105,7 @@ def require_checkable(program: str) -> None:
     if found is None:
         # Starting it fails.
         return
-    path = Path(found)
-    status = path.stat()
-    changes = bool(status.st_mode & S_ISUID) and status.st_uid != os.geteuid()
-    changes |= bool(status.st_mode & S_ISGID) and status.st_gid != os.getegid()
-    with suppress(OSError):
-        changes |= os.geteuid() != 0 and bool(os.getxattr(path, "security.capability"))
-    if changes:
+    if gained_rights(Path(found)):
         why = "it runs with other rights, so the loader ignores the library (--strict)"
         raise NotLimited(found, why, "start `hami run` with these rights, like `sudo hami run`")
 

@@ -28,7 +28,6 @@ class Elf:
     """The header of a program's file.
 
     Attributes:
-        bits: 32 or 64.
         machine: ``e_machine``.
         interpreter: its loader; None = statically linked, or not 64-bit.
     """

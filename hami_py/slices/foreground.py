@@ -145,11 +145,7 @@ def _check(check: Callable[[int], float], program: int) -> float:
 
 
 def end_like(ended: int) -> NoReturn:
-    """End as a program did.
-
-    Args:
-        ended: its exit code, or minus the number of the signal that ended it.
-    """
+    """End as a program did: with its exit code, or by the signal whose number is negative here."""
     if ended < 0:
         die_of(-ended)
     # Without destructors: a thread may be in a call of the driver that never returns, with a lock

@@ -19,10 +19,7 @@ from hami_py.slices.runtime import runtime_directory, try_lock
 def as_measured(cards: Sequence[Card], settings: Settings, *, measures: bool) -> list[Card]:
     """The cards with their results; as they are if they have none, or it cannot be read.
 
-    Args:
-        cards: the cards.
-        settings: the settings.
-        measures: measure what is not known yet. A failure is kept, and not tried again.
+    ``measures``: what is not known yet is measured. A failure is kept, and not tried again.
     """
     results = {}
     if not measures and not settings.runtime_directory.exists():

@@ -22,12 +22,9 @@ from hami_py.slices.record import RECORD
 def overbooked(
     settings: Settings, indices: Mapping[str, int], *, of_all_users: bool = False
 ) -> tuple[str, ...]:
-    """A message for the cards whose shares add up to more than the whole card.
+    """A message for the cards with an index whose shares add up to more than the whole card.
 
-    Args:
-        settings: the settings.
-        indices: the index of each card, by UUID; other cards are left out.
-        of_all_users: also for the slices of other users, if this user is root.
+    ``of_all_users``: the slices of other users count, if this user is root.
     """
     sums: dict[str, int] = {}
     for directory in _held(settings, of_all_users=of_all_users):

@@ -135,8 +135,6 @@ class Stat:
     """A process as ``/proc/<pid>/stat`` shows it.
 
     Attributes:
-        state: its state, one letter.
-        parent: the PID of its parent.
         started: when it started, in clock ticks since boot.
         layout: the addresses of its stack and environment, which the kernel chooses anew when the
             process executes a program; zeros if it belongs to another user.

@@ -22,14 +22,10 @@ def compose(
     *,
     chosen: bool = False,
 ) -> dict[str, str]:
-    """The environment for a program.
+    """The environment for a program; its slices are outermost first.
 
-    Args:
-        base: the environment that the program would have without a slice.
-        libraries: the paths of the preload library: in the slice, and the file itself.
-        slices: the program's slices, outermost first.
-        chosen: its cards were chosen: the library counts them, and another choice among the
-            machine's cards would mislead launchers that read it.
+    If its cards were ``chosen``, the library counts them, and another choice among the machine's
+    cards would mislead launchers that read it.
     """
     environment = dict(base)
     # Our library comes first, so that its symbols win. The loader loads one file once, under the

@@ -29,7 +29,6 @@ class Record:
         command: the command for which, or by which, the slice was created.
         created: the time of creation, UTC, ISO 8601.
         boot_time: the same in seconds since boot, to compare with the start times of processes.
-        name: the slice's name.
         keep: it remains until it is removed.
         relaunched: its creator restarted itself in it (``limit_this_process``). Such a process has
             no lock; the slice counts as held while the process runs.

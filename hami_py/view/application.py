@@ -89,27 +89,26 @@ def application(find: Find, hosts: Collection[str] | None = None) -> ASGIApp:
         _route("/api/picture", find, _picture),
         _route("/api/node", find, _node),
     ]
-    return _Guard(Router(routes), hosts)
+    return _guarded(Router(routes), hosts)
 
 
-class _Guard:
+def _guarded(inner: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
     """Refuses other methods and hosts, and adds the headers to every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None) -> None:
-        self._app, self._hosts = app, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        app = self._app
+        app = inner
         if scope["method"] not in _METHODS:
             app = _problem(405, "only GET and HEAD", {"allow": ", ".join(_METHODS)})
-        elif self._hosts is not None and _host(scope) not in self._hosts:
+        elif hosts is not None and _host(scope) not in hosts:
             app = _problem(421, "call this server by the address that it has printed")
         await app(scope, receive, guarded)
+
+    return guard
 
 
 def _file(path: str, name: str) -> Route:

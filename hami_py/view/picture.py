@@ -23,9 +23,6 @@ class EventPicture(msgspec.Struct, frozen=True):
 
     Attributes:
         at: its last time, in ISO 8601; empty: unknown.
-        kind: the kind of the object that it is about.
-        reason: one word, for programs.
-        message: a sentence, for people.
     """
 
     at: str
@@ -43,8 +40,6 @@ class Head(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the field of a container.
-        unit: how its value is written.
-        help: what it means.
     """
 
     key: str
@@ -62,10 +57,8 @@ class Picture(msgspec.Struct, frozen=True):
         user: the user's name; empty: there is none.
         nodes: the nodes with cards, by name.
         containers: how many containers each of them has on its cards, in the same order.
-        waiting: the pods that do not run.
         namespaces: what namespaces have, and their quotas.
         events: the latest first.
-        notes: what is missing, and why.
         columns: those of the table of containers.
     """
 

@@ -55,7 +55,6 @@ class SessionSettings:
         idle_s: it ends when no page has asked for so long.
         token_s: how often the token is checked.
         round_s: how often it begins again.
-        retry_s: the pause after an error.
     """
 
     title: str = ""
@@ -101,7 +100,6 @@ class Session:
         server: the API server, with the user's token. The session closes it.
         namespace: the namespace that is shown if the user may not see all; empty: the one of the
             user's service account.
-        settings: how it runs.
         known: called once the API server has accepted or refused the token.
 
     Attributes:
@@ -109,7 +107,6 @@ class Session:
         shown: what the page shows; ``None``: nothing was read yet.
         refused: why nothing is shown; ``None``: it was not refused.
         problem: why the last reading failed; empty: it did not.
-        asked_at: when a page asked last.
     """
 
     def __init__(

@@ -125,7 +125,6 @@ class Keeper:
 
     Attributes:
         expires_at: when the listener's certificate expires, in seconds since 1970; 0: it has none.
-        failures: the number of failed rounds so far.
     """
 
     def __init__(

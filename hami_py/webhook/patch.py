@@ -25,12 +25,8 @@ def make_patch(
 ) -> list[Operation]:
     """The operations that an admission needs; none if the pod is right already.
 
-    Args:
-        pod: the pod as it arrived.
-        admission: the decision about it.
-        settings: how it was judged. The first of its schedulers is set on pods that request a card
-            and name no scheduler.
-        runtime_class: set on pods that request a card and name no runtime class; ``None``: not set.
+    Pods that request a card and name no scheduler get the first one of the settings, and those that
+    name no runtime class get this one.
     """
     operations = list(_annotations(admission))
     if admission.request is not None:

@@ -29,7 +29,6 @@ class WebhookSettings:
     """How the webhook runs.
 
     Attributes:
-        objects: the objects in the cluster that have its certificates and rules.
         listen: where it listens; all addresses, because the API server may run anywhere.
         runtime_class: set on pods that request a card and name none; ``None``: not set.
         period_s: how often the certificates are checked.

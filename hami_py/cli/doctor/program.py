@@ -9,7 +9,6 @@ functions. The program is not run.
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -151,16 +150,7 @@ def _linking(file: elf.Elf) -> str:
 
 def privileges(path: Path) -> str:
     """Check for privileges that a program gains when it starts: then LD_PRELOAD is ignored."""
-    status = path.stat()
-    gains = []
-    if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
-        gains.append(f"setuid of user {status.st_uid}")
-    # Without the group's execute bit, the setgid bit has another meaning.
-    set_gid = stat.S_ISGID | stat.S_IXGRP
-    if status.st_mode & set_gid == set_gid and status.st_gid != os.getgid():
-        gains.append(f"setgid of group {status.st_gid}")
-    if os.getuid() != 0 and "security.capability" in os.listxattr(path):
-        gains.append("file capabilities")
+    gains = slices.gained_rights(path)
     if not gains:
         return "none gained when it starts"
     what = " and ".join(gains)

@@ -48,7 +48,6 @@ class NoPods:
     """An object that would create no pod.
 
     Attributes:
-        kind: its kind, such as ``Deployment``.
         name: ``namespace/name``, or its name if it has no namespace.
         reason: the field that is the reason, or ``NO_TEMPLATE``.
     """
@@ -65,7 +64,6 @@ class _Template:
     Attributes:
         count: the pods that exist at once; ``None``: one for each node.
         reason: if there are none, the field that is the reason.
-        role: part of the names of the pods.
     """
 
     path: str

@@ -19,9 +19,8 @@ from hami_py.model import check_object_name, legible
 
 if TYPE_CHECKING:
     from hami_py.cluster.explanation import NodeView, Outcome
-    from hami_py.cluster.view import ClusterView, DaemonPod
+    from hami_py.cluster.view import ClusterView
     from hami_py.model.pods import PodSettings
-    from hami_py.model.pods.objects import Pod
 
 _READ_S = 30.0
 
@@ -146,9 +145,19 @@ def what_if(
     do not count.
     """
     settings = read_settings(settings_file, schedulers, preloads)
-    found = read_pods(manifests)
+    wanted, without = read_pods(manifests)
     view = _read_view(snapshot, kubeconfig, context, settings)
-    _write_placements(view, found, of_snapshot=snapshot is not None, as_json=as_json)
+    outcomes = view.what_if(wanted)
+    _report_left_out(view)
+    if as_json:
+        answer = {"pods": outcomes, "no_pods": without, "left_out": view.left_out}
+        _write_json({**answer, "state": view.digest()})
+        return
+    _write_outcomes(outcomes)
+    _write_without_pods(without)
+    click.echo(_CHECKED if snapshot is None else _CHECKED_OF_SNAPSHOT)
+    if snapshot is not None:
+        click.echo(f"state {view.digest()}")
 
 
 @click.command()
@@ -191,24 +200,14 @@ def snapshot(
 @_files
 @judging_options
 @_json_option
-def replay(
-    *,
-    snapshot: Path,
-    manifests: tuple[Path, ...],
-    settings_file: Path | None,
-    schedulers: tuple[str, ...],
-    preloads: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@click.pass_context
+def replay(command: click.Context, /, **options: object) -> None:
     """Place the pods of manifests on a snapshot with the extender's allocator.
 
     The same snapshot and pods give the same answer on every machine. The command is
     `hami what-if --snapshot` without the options of a cluster.
     """
-    settings = read_settings(settings_file, schedulers, preloads)
-    found = read_pods(manifests)
-    view = _read_view(snapshot, None, None, settings)
-    _write_placements(view, found, of_snapshot=True, as_json=as_json)
+    command.invoke(what_if, kubeconfig=None, context=None, **options)
 
 
 def _report_left_out(view: ClusterView) -> None:
@@ -246,21 +245,7 @@ def _write_views(views: Sequence[NodeView], *, shows_all: bool) -> None:
         click.echo(f"not shown without --all: {', '.join(counts)}")
 
 
-def _write_placements(
-    view: ClusterView,
-    found: tuple[list[Pod | DaemonPod], list[NoPods]],
-    *,
-    of_snapshot: bool,
-    as_json: bool,
-) -> None:
-    wanted, without = found
-    outcomes = view.what_if(wanted)
-    _report_left_out(view)
-    if as_json:
-        answer = {"pods": outcomes, "no_pods": without, "left_out": view.left_out}
-        _write_json({**answer, "state": view.digest()})
-        return
-    _write_outcomes(outcomes)
+def _write_without_pods(without: Sequence[NoPods]) -> None:
     skipped = []
     for owner in without:
         name = " ".join(legible(part) for part in (owner.kind, owner.name) if part)
@@ -270,9 +255,6 @@ def _write_placements(
             click.echo(f"{name} creates no pod now: {owner.reason}")
     if skipped:
         click.echo(f"skipped, {NO_TEMPLATE}: {', '.join(skipped)}")
-    click.echo(_CHECKED_OF_SNAPSHOT if of_snapshot else _CHECKED)
-    if of_snapshot:
-        click.echo(f"state {view.digest()}")
 
 
 def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
@@ -291,26 +273,21 @@ def _write_outcomes(outcomes: Sequence[Outcome]) -> None:
                 click.echo(f"  {legible(node)}: {why}" if node else f"  {why}")
             if not outcome.reasons:
                 click.echo("  no node has cards")
-            _write_warnings(outcome)
-            continue
-        shares = [
-            f"{container}: {legible(share.card)}"
-            for container, allocated in outcome.assignment.containers.items()
-            for share in allocated
-        ]
-        click.echo(f"{pod}: {legible(outcome.node)} ({', '.join(shares)})")
-        _write_warnings(outcome)
+        else:
+            shares = [
+                f"{container}: {legible(share.card)}"
+                for container, allocated in outcome.assignment.containers.items()
+                for share in allocated
+            ]
+            click.echo(f"{pod}: {legible(outcome.node)} ({', '.join(shares)})")
+        for warning in outcome.warnings:
+            click.echo(f"  the webhook: {legible(warning)}")
 
 
 def _answer(outcome: Outcome) -> object:
     """Equal for equal answers: an assignment has the UID of its pod."""
     containers = outcome.assignment and outcome.assignment.containers
     return outcome.pod, outcome.node, containers, outcome.reasons, outcome.warnings
-
-
-def _write_warnings(outcome: Outcome) -> None:
-    for warning in outcome.warnings:
-        click.echo(f"  the webhook: {legible(warning)}")
 
 
 def _write_json(value: object) -> None:

@@ -51,12 +51,7 @@ _WRITTEN_BY_US = re.compile(r"hami\.io/(assignment|gpumem(-[0-9]+)?\..+)", re.DO
 
 
 def memory_key(container: str, card: int | None = None) -> str:
-    """The annotation with a container's memory limit.
-
-    Args:
-        container: its name.
-        card: the index among its cards; None = it has one card.
-    """
+    """The annotation with a container's memory limit, on one of its cards if it has several."""
     prefix = f"{_MEMORY}." if card is None else f"{_MEMORY}-{card}."
     room = _MAX_NAME - (len(prefix) - len("hami.io/"))
     if len(container) > room:
@@ -101,8 +96,6 @@ class VersionedAnnotation(Generic[_Value]):
     """The codec of an annotation whose value is JSON with a version.
 
     Args:
-        field: the annotation's path.
-        kind: the type of the value.
         max_bytes: the longest text. Kubernetes allows 256 KiB for all annotations of an object.
         check: raises ``InvalidValue`` for values that the type allows and the annotation does not.
     """

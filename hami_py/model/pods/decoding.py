@@ -39,7 +39,6 @@ class Decoder(Generic[Decoded]):
     """Decodes JSON, or parsed YAML, into a type.
 
     Args:
-        kind: the type.
         what: the field that an error names when it has no path inside the value.
         prefix: the path of the value in a larger object, with a dot at its end.
     """

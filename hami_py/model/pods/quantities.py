@@ -5,14 +5,6 @@ grammar has to be read: ``3000``, ``3k``, ``1Ki`` and ``1e3``. The suffix is a f
 unit: ``nvidia.com/gpumem: 4Gi`` means 4294967296 MiB, and ``4096m`` means 4.096. An error names the
 number that was probably meant.
 
-| resource | unit | from | to |
-|---|---|---|---|
-| ``gpu`` | cards | 0 | ``MAX_CARDS`` |
-| ``memory`` | the profile's, on each card or in all | 1 | ``MAX_MEMORY_MIB`` |
-| ``percentage`` | percent of a card's memory; 0 = not requested | 0 | 100 |
-| ``cores`` | percent of a card's time; 0 = no limit | 0 | 100 |
-| ``priority`` | 0 = before others on the same card, 1 = like others | 0 | 1 |
-
 Grammar: https://pkg.go.dev/k8s.io/apimachinery/pkg/api/resource#Quantity
 """
 
@@ -54,8 +46,6 @@ class CountRule:
 
     Attributes:
         unit: what the number counts, like ``MiB on each card``.
-        least: the smallest number that is allowed.
-        most: the largest.
         example: a number that a person could write.
         mib: MiB per unit, where the resource is memory.
         hint: how to request a part of one unit.
@@ -86,9 +76,6 @@ class ResourceTable:
     """The resources of a profile; None = the profile has no name for this one.
 
     Attributes:
-        percentage: memory in percent.
-        cores: time in percent.
-        priority: before others on the same card, or like them.
         particular: the names that no other profile has.
         label: the rule for the label that counts cards.
     """
@@ -105,6 +92,7 @@ class ResourceTable:
 
 
 _PERCENT = "write a whole percentage from 1 to 100, like {}"
+# 0 = not requested.
 _PERCENTAGE = CountRule("percent", 0, 100, 50, fix=_PERCENT.format(50))
 _CORES = CountRule("percent", 0, 100, 30, fix=f"{_PERCENT.format(30)}; 0 means no limit")
 _PRIORITY = CountRule("", 0, 1, 1, fix="write 0 for high or 1 for low")

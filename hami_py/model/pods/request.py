@@ -39,7 +39,6 @@ class PodContainer(msgspec.Struct, frozen=True):
     """A container and its position in the pod.
 
     Attributes:
-        spec: the container.
         index: its index in ``containers`` or ``initContainers``.
         kind: when it runs.
     """
@@ -63,12 +62,10 @@ class ParsedContainer(msgspec.Struct, frozen=True):
     """The request of a container, and how it was written.
 
     Attributes:
-        request: cards, memory and cores.
         profile: the profile whose names the container uses.
         priority: 0 goes before 1 on the same card; None = not set.
         added_limits: resources that the webhook adds to ``limits``, so that every reader of the pod
             finds the same numbers there.
-        share_mode: how its share of time holds.
     """
 
     request: ContainerRequest
@@ -85,7 +82,6 @@ class ParsedPod(msgspec.Struct, frozen=True):
         request: for the allocator; None = the pod requests no card.
         requesting: the containers that request cards, by name.
         containers: all containers, in the order in which the kubelet starts them.
-        gang: the name of the gang of its containers; None = they have none.
     """
 
     request: PodRequest | None

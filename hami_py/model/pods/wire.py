@@ -50,7 +50,6 @@ class MigProfile(_Annotated, frozen=True):
 
     Attributes:
         name: NVIDIA's name, like ``1g.10gb``.
-        memory_mib: memory of an instance.
         slices: compute slices of an instance.
         placements: memory slices at which an instance can begin.
         size: memory slices of an instance.
@@ -73,10 +72,7 @@ class Card(_Annotated, frozen=True):
     """A card of a node.
 
     Attributes:
-        uuid: the driver's UUID.
-        index: NVML's index.
         model: NVML's name, like ``NVIDIA A100-SXM4-80GB``.
-        memory_mib: all of its memory.
         cores: percent of its time that may be allocated.
         slots: containers that may have it at the same time.
         numa: its NUMA node; None = unknown.
@@ -124,7 +120,6 @@ class ContainerRequest(_Wire, frozen=True):
     """The request of one container.
 
     Attributes:
-        container: its name.
         kind: when it runs: before the app containers, beside them, or as one of them.
         cards: number of different cards.
         memory: memory on each of them.
@@ -188,10 +183,8 @@ class PodRequest(_Wire, frozen=True):
     """The request of a pod.
 
     Attributes:
-        pod: the pod.
         priority: the pod's priority, by which Kubernetes preempts.
         containers: the requests of its containers: init containers first, in the pod's order.
-        card_request: which cards.
     """
 
     pod: PodName

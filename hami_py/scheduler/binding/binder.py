@@ -13,10 +13,10 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from hami_py._native import Allocator
 from hami_py.cluster.bound import Bound
 from hami_py.cluster.explanation import NodeView
 from hami_py.cluster.state import Cluster
@@ -30,9 +30,6 @@ from hami_py.scheduler.binding.failover import FailoverCheck
 from hami_py.scheduler.binding.lease import Lease
 from hami_py.scheduler.extender_api import BindArgs
 from hami_py.scheduler.settings import Timing
-
-if TYPE_CHECKING:
-    from hami_py._native import Allocator
 
 _log = logging.getLogger(__name__)
 
@@ -85,10 +82,8 @@ class Binder:
     def bind(self, args: BindArgs, began_ns: int) -> None:
         """Reserves cards for the pod and binds it; repeating the call repeats the same write.
 
-        Args:
-            args: the pod and the node.
-            began_ns: when the bind request arrived. That may be a while ago, because many pods are
-                bound at once and their threads wait for each other.
+        The request may have arrived (``began_ns``) a while ago, because many pods are bound at once
+        and their threads wait for each other.
 
         Raises:
             HamiError: the pod is not bound, or it is not known whether it is.
@@ -256,10 +251,7 @@ class Binder:
     ) -> None:
         bind(
             self._server,
-            namespace=args.pod_namespace,
-            pod=args.pod_name,
-            uid=args.pod_uid,
-            node=args.node,
+            *(args.pod_namespace, args.pod_name, args.pod_uid, args.node),
             annotations=annotations,
             labels=labels,
             deadline_s=deadline_s,
@@ -326,7 +318,9 @@ def _still_fits(
         return seen.fits
     plans = (seen.assignment, assignment)
     assigned = [one for plan in plans for cards in plan.containers.values() for one in cards]
-    if any(one.mig for one in assigned) or not all(map(_has_mib, request.containers)):
+    sizes = [each.memory for each in request.containers]
+    has_mib = all(isinstance(size, wire.Size) and size.mib is not None for size in sizes)
+    if any(one.mig for one in assigned) or not has_mib:
         # Another pod may use the MIG instance's placement by now, and a share of memory depends on
         # the card's size.
         return False
@@ -334,10 +328,6 @@ def _still_fits(
     reserved = [(name, one.card) for name, cards in assignment.containers.items() for one in cards]
     are_distinct = len({card for _, card in reserved}) == len(reserved)
     return are_distinct and fitting.issuperset(reserved)
-
-
-def _has_mib(container: wire.ContainerRequest) -> bool:
-    return isinstance(container.memory, wire.Size) and container.memory.mib is not None
 
 
 def _called(args: BindArgs) -> str:

@@ -78,7 +78,9 @@ class FailoverCheck:
         tenure = self._lease.check(now_ns, left_s) if self._lease is not None else None
         with self._lock:
             # While the lease stays the same, no other replica got a bind request.
-            may_be_new = tenure is None and self._was_idle(now_ns)
+            last_ns = self._requested_ns
+            was_idle = last_ns is None or now_ns - last_ns > self._bind_ns
+            may_be_new = tenure is None and was_idle
             if may_be_new or tenure != self._tenure:
                 self._listings = {}
             self._requested_ns, self._tenure = now_ns, tenure
@@ -87,9 +89,6 @@ class FailoverCheck:
         if self._cluster.quotas.limits(args.pod_namespace):
             # Pods that have ended do not count, and may be far more than those that run.
             self._list(listings, path_of(args.pod_namespace, "pods"), _NOT_OVER, left_s)
-
-    def _was_idle(self, now_ns: int) -> bool:
-        return self._requested_ns is None or now_ns - self._requested_ns > self._bind_ns
 
     def continue_listing(self) -> bool:
         """Reads a page of each list that takes too long for a binding.

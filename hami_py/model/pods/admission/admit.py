@@ -28,11 +28,7 @@ from hami_py.model.pods.wire import PodRequest
 
 @dataclass(frozen=True)
 class ContainerEdit:
-    """The changes to a container.
-
-    Attributes:
-        limits: added to ``resources.limits``.
-    """
+    """The changes to a container."""
 
     path: str
     container: str
