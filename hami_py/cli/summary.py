@@ -41,7 +41,9 @@ def _part(summary: Summary, card: SliceCard) -> str:
 
 def _rows(summary: Summary) -> Iterator[tuple[str, ...]]:
     cards = [card for card in summary.cards if _is_used(card)]
-    about = (summary.name or "-", summary.id[:SHOWN_ID], _clock(summary), _time(summary.seconds))
+    # Date and time, in UTC, to the minute.
+    ended = f"{summary.ended[:16].replace('T', ' ')}Z"
+    about = (summary.name or "-", summary.id[:SHOWN_ID], ended, _time(summary.seconds))
     command = legible_command(summary.command)
     if not cards:
         yield (*about, *("-",) * 7, command)
@@ -68,8 +70,3 @@ def _used(summary: Summary, card: SliceCard) -> str:
 
 def _time(seconds: float) -> str:
     return duration(seconds) if seconds else "0s"
-
-
-def _clock(summary: Summary) -> str:
-    """Date and time of the end, in UTC, to the minute."""
-    return f"{summary.ended[:16].replace('T', ' ')}Z"

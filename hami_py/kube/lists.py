@@ -163,10 +163,7 @@ def page_of(
     return page
 
 
-D = TypeVar("D")
-
-
-def decoded(data: bytes | msgspec.Raw, kind: type[D]) -> D:
+def decoded(data: bytes | msgspec.Raw, kind: type[T]) -> T:
     """Decodes an answer of the API server.
 
     Raises:

@@ -66,13 +66,14 @@ def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = No
     whole = view if found.has_all_pods and found.quotas is not None else None
     shown = [pod for pod in found.pods.objects if namespace in (None, pod.metadata.namespace)]
     waiting = [waiting_pod(pod, whole, settings) for pod in shown if is_waiting(pod)]
+    left_out = view.left_out if view is not None else ()
     usages = whole.namespaces() if whole is not None else []
     return Judged(
         tuple(_nodes(view, found, settings)) if view is not None else (),
         tuple(_assigned(shown)),
         tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
         tuple(usage for usage in usages if namespace in (None, usage.namespace)),
-        tuple(_unreadable(view)),
+        tuple(f"{it.kind} {it.name} cannot be read: {it.reason}" for it in left_out),
     )
 
 
@@ -96,11 +97,6 @@ def _view(found: Objects, settings: pods.PodSettings) -> ClusterView | None:
     nodes: Listed[objects.Node] = Listed(list(found.nodes.objects), found.nodes.undecoded)
     seen: Listed[objects.Pod] = Listed(list(found.pods.objects), found.pods.undecoded)
     return ClusterView.of(nodes, found.quotas or Listed([]), seen, settings)
-
-
-def _unreadable(view: ClusterView | None) -> Iterator[str]:
-    for item in view.left_out if view is not None else ():
-        yield f"{item.kind} {item.name} cannot be read: {item.reason}"
 
 
 def _nodes(view: ClusterView, found: Objects, settings: pods.PodSettings) -> Iterator[NodeReport]:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from hami_py.kube import ApiServer
@@ -87,7 +88,10 @@ class Sessions:
     def _started(self, token: str, namespace: str) -> _Kept:
         if not self._unknown.acquire(blocking=False):
             raise Busy
-        known = _once(self._unknown.release)
+        # It has an effect once, however often it is called.
+        ends = ExitStack()
+        ends.callback(self._unknown.release)
+        known = ends.close
         try:
             if len(self._kept) >= self._most:
                 self._make_room()
@@ -121,14 +125,3 @@ class Sessions:
         kept.session.stop()
         self._ending.append(kept.session)
         del self._kept[key]
-
-
-def _once(call: Callable[[], None]) -> Callable[[], None]:
-    """A function that calls another one the first time, and then does nothing."""
-    calls = [call]
-
-    def once() -> None:
-        if calls:
-            calls.pop()()
-
-    return once

@@ -81,7 +81,6 @@ class WebhookObjects:
         is_ours: whether the webhook writes the Secret. If not, something else, such as
             cert-manager, keeps ``tls.crt``, ``tls.key`` and ``ca.crt`` there.
         mutating: the MutatingWebhookConfiguration; ``None``: there is none.
-        validating: the ValidatingWebhookConfiguration; ``None``: there is none.
         names: the DNS names and addresses at which the API server reaches the webhook.
     """
 

@@ -252,18 +252,14 @@ def _number(
 
 
 def _items(path: Path) -> Iterator[object]:
-    for document in _documents(path):
-        if not isinstance(document, dict) or "items" not in document:
-            yield document
-            continue
-        items = document["items"]
-        if not isinstance(items, list):
-            raise InvalidValue(f"{path}: items", str(items), "write a list of manifests")
-        yield from items
-
-
-def _documents(path: Path) -> Iterator[object]:
     with kubernetes_extra():
         from hami_py.kube.documents import read_documents  # noqa: PLC0415
 
-        yield from read_documents(path)
+        for document in read_documents(path):
+            if not isinstance(document, dict) or "items" not in document:
+                yield document
+                continue
+            items = document["items"]
+            if not isinstance(items, list):
+                raise InvalidValue(f"{path}: items", str(items), "write a list of manifests")
+            yield from items

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hami_py.cli.output import align
 from hami_py.cli.values import OF_CLUSTER, written
-from hami_py.model import NodeCard, SliceUse, legible
+from hami_py.model import SliceUse, legible
 from hami_py.model.columns import CARDS, Column, Value, columns, orders
 from hami_py.overview import NamespaceReport, NodeReport, Overview, WaitingPod
 
@@ -58,7 +58,10 @@ def _cells(nodes: Sequence[NodeReport]) -> Callable[[NodeReport], tuple[str, ...
     width = _width(nodes)
 
     def cells(node: NodeReport) -> tuple[str, ...]:
-        cards = [f"{_of_card(card)}/{_gib(card.memory)}" for card in node.cards]
+        cards = [
+            "/".join(map(_gib, (card.memory_used, card.memory_allocated, card.memory)))
+            for card in node.cards
+        ]
         cards += [""] * (width - len(cards))
         cores = "/".join(_percent(card.share_allocated) for card in node.cards)
         total = sum(card.memory for card in node.cards)
@@ -67,10 +70,6 @@ def _cells(nodes: Sequence[NodeReport]) -> Callable[[NodeReport], tuple[str, ...
         return (node.name, node.address or "-", *cards, cores or "-", node.mode, level, memory)
 
     return cells
-
-
-def _of_card(card: NodeCard) -> str:
-    return f"{_gib(card.memory_used)}/{_gib(card.memory_allocated)}"
 
 
 def _details(node: NodeReport, containers: Iterable[SliceUse]) -> Iterator[str]:

@@ -217,7 +217,7 @@ def _range_fix(value: Fraction, suffix: str, rule: CountRule) -> str:
     if rule.mib is not None and suffix and value > rule.most:
         meant = value / (_MIB * rule.mib)
         if meant.denominator == 1 and rule.least <= meant <= rule.most:
-            return f"{between}; for {_size(int(meant) * rule.mib)} write {meant}"
+            return f"{between}; for {format_memory(int(meant) * rule.mib * _MIB)} write {meant}"
     return f"{between}; write a number in between, like {rule.example}"
 
 
@@ -231,7 +231,3 @@ def _size_fix(text: str, field: str, rule: CountRule) -> str:
         if size.denominator == 1 and rule.least <= size <= rule.most:
             return f"it counts {rule.unit}; write {size}"
     return f"it counts {_example(rule)}"
-
-
-def _size(mib: int) -> str:
-    return format_memory(mib * _MIB)

@@ -7,7 +7,7 @@ its namespace. If there are several quotas, each of them holds.
 """
 
 from hami_py.errors import InvalidValue
-from hami_py.model.pods.objects import Quantities, ResourceQuota
+from hami_py.model.pods.objects import ResourceQuota
 from hami_py.model.pods.quantities import CountRule, count, unit_name
 from hami_py.model.pods.settings import DEFAULT, PodSettings
 from hami_py.model.pods.wire import Quota
@@ -35,14 +35,13 @@ def read_quota(quota: ResourceQuota, settings: PodSettings = DEFAULT) -> Quota |
             ("cores", profile.cores, CountRule("percent of a card's time", 0, _MAX, 200), 1),
         )
         for name, resource, rule, factor in rows:
-            number = _read(hard, f"limits.{resource}", rule)
-            if number is None:
+            written = f"limits.{resource}"
+            if written not in hard:
                 continue
-            number *= factor
+            number = count(hard[written], f"spec.hard[{written}]", rule) * factor
             if limits.setdefault(name, number) != number:
-                field = f"spec.hard[limits.{resource}]"
                 fix = f"another name sets {limits[name] // factor}: keep one of them"
-                raise InvalidValue(field, str(number // factor), fix)
+                raise InvalidValue(f"spec.hard[{written}]", str(number // factor), fix)
     if not limits:
         return None
     metadata = quota.metadata
@@ -52,7 +51,3 @@ def read_quota(quota: ResourceQuota, settings: PodSettings = DEFAULT) -> Quota |
 def _memory(unit: int) -> CountRule:
     most = _MAX_MIB // unit
     return CountRule(f"{unit_name(unit)}, summed over cards", 0, most, 40000 // unit, mib=unit)
-
-
-def _read(hard: Quantities, name: str, rule: CountRule) -> int | None:
-    return count(hard[name], f"spec.hard[{name}]", rule) if name in hard else None
