@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from hami_py._native import format_memory
 from hami_py.cli.output import align, legible_command
+from hami_py.cli.summary import card_name, exactly
 from hami_py.cli.values import OF_MACHINE, approximate, duration, written
 from hami_py.model import Rates, SliceCard, SliceInfo, SliceProcess, SliceState, SliceUse
 from hami_py.model.columns import Column, columns
@@ -115,16 +115,6 @@ _DRAWN: Mapping[str, Callable[[SliceInfo, SliceUse], str]] = {
     "processes": _count,
 }
 """The cells that are not only their column's value."""
-
-
-def exactly(limit: int | None) -> str:
-    """A limit on memory; ``-`` if there is none."""
-    return "-" if limit is None else format_memory(limit)
-
-
-def card_name(card: SliceCard) -> str:
-    """The index of a card, or the beginning of its UUID; ``-`` if it has none."""
-    return (card.uuid[:SHOWN_ID] or "-") if card.index is None else str(card.index)
 
 
 def _processes(slice_: SliceInfo) -> Iterator[str]:

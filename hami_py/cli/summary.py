@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from hami_py._native import format_memory
 from hami_py.cli.output import align, legible_command
-from hami_py.cli.ps_table import card_name, exactly
 from hami_py.cli.values import approximate, duration
 from hami_py.model import SliceCard, Summary
 from hami_py.slices import SHOWN_ID
@@ -25,6 +24,16 @@ def table(summaries: Sequence[Summary]) -> Iterator[str]:
     """The column heads, then one line per card of each slice that has used it."""
     rows = [cells for summary in summaries for cells in _rows(summary)]
     yield from align([HEADS, *rows])
+
+
+def exactly(limit: int | None) -> str:
+    """A limit on memory; ``-`` if there is none."""
+    return "-" if limit is None else format_memory(limit)
+
+
+def card_name(card: SliceCard) -> str:
+    """The index of a card, or the beginning of its UUID; ``-`` if it has none."""
+    return (card.uuid[:SHOWN_ID] or "-") if card.index is None else str(card.index)
 
 
 def _part(summary: Summary, card: SliceCard) -> str:

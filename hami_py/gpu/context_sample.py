@@ -29,7 +29,8 @@ _SETTLED_S, _SETTLING_S = 0.1, 2.0
 def _take(uuid: str) -> dict[str, Any]:
     """One sample, in this process."""
     with session():
-        handle = next((each for each in handles() if same_card(uuid, _uuid(each))), None)
+        named = ((str(pynvml.nvmlDeviceGetUUID(each)), each) for each in handles())
+        handle = next((each for name, each in named if same_card(uuid, name)), None)
         if handle is None:
             raise DriverError("NVML", f"there is no card {uuid}", "choose one of `nvidia-smi -L`")
         before, others = _settled(handle), process_memory(handle)
@@ -54,10 +55,6 @@ def _settled(handle: object) -> int:
 
 def _used(handle: object) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-
-
-def _uuid(handle: object) -> str:
-    return str(pynvml.nvmlDeviceGetUUID(handle))
 
 
 def _measure_all() -> None:

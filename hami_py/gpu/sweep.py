@@ -232,14 +232,7 @@ def match(
 def encode(started_at: int, rows: Iterable[Row]) -> bytes:
     """The contents of the file. ``started_at`` is a time of ``clock_ns``."""
     listed = [
-        {
-            "pid": row.pid,
-            "pid_in_namespace": row.identity.pid_in_namespace,
-            "namespace": row.identity.namespace,
-            "start_time": row.identity.start_time,
-            "running": row.running,
-            "memory": row.memory,
-        }
+        {"pid": row.pid, **vars(row.identity), "running": row.running, "memory": row.memory}
         for row in rows
     ]
     return msgspec.json.encode({"version": 1, "started_at": started_at, "processes": listed})

@@ -63,6 +63,7 @@ class Registration:
         self._resource = resource
         # Two agents run side by side during an upgrade.
         self._name = f"hami-{os.getpid()}-{time.monotonic_ns()}.sock"
+        self._socket, self._kubelet = folder / self._name, folder / "kubelet.sock"
         self._devices = devices
         self._stopping = threading.Event()
         self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._stopping.is_set)
@@ -112,14 +113,6 @@ class Registration:
             self._streams += 1 if watched else -1
             self._begun += watched
             self._changed.notify_all()
-
-    @property
-    def _socket(self) -> Path:
-        return self._folder / self._name
-
-    @property
-    def _kubelet(self) -> Path:
-        return self._folder / "kubelet.sock"
 
     def _run(self) -> None:
         pause = _RETRY_S[0]

@@ -30,7 +30,7 @@ def make_patch(
     """
     operations = list(_annotations(admission))
     if admission.request is not None:
-        operations += _labels(pod, LABELS)
+        operations += _labels(pod)
         operations += _spec(pod, settings, runtime_class)
     for edit in admission.edits:
         operations += _container(pod, edit)
@@ -42,8 +42,8 @@ def _annotations(admission: Admission) -> Iterator[Operation]:
         yield {"op": "remove", "path": f"/metadata/annotations/{_escaped(key)}"}
 
 
-def _labels(pod: objects.Pod, labels: Mapping[str, str]) -> Iterator[Operation]:
-    missing = {key: value for key, value in labels.items() if pod.labels.get(key) != value}
+def _labels(pod: objects.Pod) -> Iterator[Operation]:
+    missing = {key: value for key, value in LABELS.items() if pod.labels.get(key) != value}
     if not missing:
         return
     if pod.metadata.labels is None:

@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -113,50 +113,34 @@ def _report_notes(overview: Overview) -> None:
 def _cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Kubectl's options; the command gets them as one argument."""
 
-    def asking(
-        *,
-        namespace: str | None,
-        all_namespaces: bool,
-        output: Format | None,
-        watch: float | None,
-        system_namespace: str,
-        settings_file: Path | None,
-        kubeconfig: Path | None,
-        context: str | None,
-        **own: object,
-    ) -> None:
-        cluster = (system_namespace, settings_file, kubeconfig, context)
-        command(_Asked(namespace, all_namespaces, output, watch, *cluster), **own)
+    @click.option("--namespace", "-n", help="Show the pods of this namespace.")
+    @click.option("--all-namespaces", "-A", is_flag=True, help="Show the pods of all of them.")
+    @click.option(
+        "--output", "-o", type=click.Choice(_FORMATS), help="Another format than the table."
+    )
+    @click.option(
+        "--watch",
+        "-w",
+        type=click.FloatRange(min=0.5),
+        is_flag=False,
+        flag_value=2.0,
+        metavar="[SECONDS]",
+        help="Repeat every SECONDS (default: 2) until Ctrl-C.",
+    )
+    @click.option(
+        "--system-namespace",
+        default="hami-system",
+        show_default=True,
+        help="The namespace of hami-py's own parts.",
+    )
+    @settings_option
+    @api_server_options
+    def asking(**options: Any) -> None:  # noqa: ANN401
+        asked = {field.name: options.pop(field.name) for field in fields(_Asked)}
+        command(_Asked(**asked), **options)
 
     asking.__doc__, asking.__name__ = command.__doc__, command.__name__
-    options = (
-        click.option("--namespace", "-n", help="Show the pods of this namespace."),
-        click.option("--all-namespaces", "-A", is_flag=True, help="Show the pods of all of them."),
-        click.option(
-            "--output", "-o", type=click.Choice(_FORMATS), help="Another format than the table."
-        ),
-        click.option(
-            "--watch",
-            "-w",
-            type=click.FloatRange(min=0.5),
-            is_flag=False,
-            flag_value=2.0,
-            metavar="[SECONDS]",
-            help="Repeat every SECONDS (default: 2) until Ctrl-C.",
-        ),
-        click.option(
-            "--system-namespace",
-            default="hami-system",
-            show_default=True,
-            help="The namespace of hami-py's own parts.",
-        ),
-        settings_option,
-        api_server_options,
-    )
-    decorated: Callable[..., None] = asking
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+    return asking
 
 
 @click.command()
