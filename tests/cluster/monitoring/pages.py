@@ -122,7 +122,8 @@ def _extender() -> Metrics:
             "waits", uid="u", spec={"containers": [{"name": "c", "resources": {"limits": limits}}]}
         )
     )
-    meter = Metrics(cluster, {"nodes": _Watch()})
+    watch: Any = _Watch()
+    meter = Metrics(cluster, {"nodes": watch})
     meter.timed("filter", lambda _: None)(None)
     return meter
 
