@@ -141,7 +141,7 @@ def use_of(process: AccountProcess, row: int, uuid: str) -> Use | None:
 def slice_card(
     account: AccountSnapshot | None, row: int, limit: CardLimit, index: int | None = None
 ) -> SliceCard:
-    """The limits of a slice on a card, and what its account has in this row; None = nothing."""
+    """The limits of a slice on a card, and what its account has in this row, if there is one."""
     card = SliceCard(
         uuid=limit.uuid,
         index=index,

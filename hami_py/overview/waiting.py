@@ -37,7 +37,7 @@ def waiting_pod(pod: SeenPod, view: ClusterView | None, settings: pods.PodSettin
 def unbound_pod(
     pod: objects.Pod, view: ClusterView | None, settings: pods.PodSettings
 ) -> WaitingPod:
-    """Why a pod is not bound to a node; without a view, its nodes cannot be read."""
+    """Why a pod is not bound to a node; ``view`` is None if the nodes cannot be read."""
     namespace, name = pod.metadata.namespace or "", pod.metadata.name
     if (reason := _beside_cards(pod, settings)) is not None:
         return WaitingPod(namespace, name, None, reason)

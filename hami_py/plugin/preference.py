@@ -8,7 +8,7 @@ from hami_py.node.devices import card_of
 def preferred(
     available: Collection[str], required: Collection[str], size: int, cards: Sequence[str]
 ) -> list[str]:
-    """Device IDs for a container, best first; without cards, they are unknown.
+    """Device IDs for a container, best first; ``cards`` is empty if they are unknown.
 
     Returns:
         ``size`` IDs: the required ones, one of each assigned card, and if these are not enough, IDs

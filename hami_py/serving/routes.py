@@ -142,7 +142,7 @@ def page(
     *,
     blocks: bool = False,
 ) -> Route:
-    """A GET route with a status and a text; ``blocks``: they take long, and need a thread."""
+    """A GET route: ``text`` returns a status and a text, in a thread if it ``blocks``."""
 
     async def endpoint(_: Request) -> Response:
         status, body = await run_in_threadpool(text) if blocks else text()

@@ -145,7 +145,7 @@ def _check(check: Callable[[int], float], program: int) -> float:
 
 
 def end_like(ended: int) -> NoReturn:
-    """End as a program did: with its exit code, or by the signal whose number is negative here."""
+    """End as a program did: with its exit code, or of a signal if ``ended`` is minus its number."""
     if ended < 0:
         die_of(-ended)
     # Without destructors: a thread may be in a call of the driver that never returns, with a lock

@@ -118,7 +118,7 @@ def card_usage(
 ) -> CardUsage:
     """The usage of the innermost layer on one card, and how much is left there.
 
-    Bytes are free on the card, None = unknown; ``variable`` is the limit of HAMi's variables.
+    ``free_on_card`` is in bytes, None = unknown; ``variable`` is the limit of HAMi's variables.
     """
     left = [free_on_card, limit.memory]
     use = slice_card(None, 0, limit)

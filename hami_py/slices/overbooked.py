@@ -22,7 +22,7 @@ from hami_py.slices.record import RECORD
 def overbooked(
     settings: Settings, indices: Mapping[str, int], *, of_all_users: bool = False
 ) -> tuple[str, ...]:
-    """A message for the cards with an index whose shares add up to more than the whole card.
+    """Messages for the cards in ``indices`` whose shares add up to more than the whole card.
 
     ``of_all_users``: the slices of other users count, if this user is root.
     """
