@@ -80,14 +80,14 @@ def gained_rights(path: Path) -> list[str]:
     """The rights that a program gets by its file, for which the loader ignores ``LD_PRELOAD``."""
     status = path.stat()
     gained = []
-    if status.st_mode & S_ISUID and status.st_uid != os.geteuid():
+    if status.st_mode & S_ISUID and status.st_uid != os.getuid():
         gained.append(f"setuid of user {status.st_uid}")
     # Without the group's execute bit, the setgid bit has another meaning.
     set_gid = S_ISGID | S_IXGRP
-    if status.st_mode & set_gid == set_gid and status.st_gid != os.getegid():
+    if status.st_mode & set_gid == set_gid and status.st_gid != os.getgid():
         gained.append(f"setgid of group {status.st_gid}")
     with suppress(OSError):
-        if os.geteuid() != 0 and "security.capability" in os.listxattr(path):
+        if os.getuid() != 0 and "security.capability" in os.listxattr(path):
             gained.append("file capabilities")
     return gained
 
