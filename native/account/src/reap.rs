@@ -98,7 +98,7 @@ impl Account {
             Ok(probe) => !probe.is_held(slot),
             Err(_) => ProcessIdentity::of(record).has_no_pid(),
         };
-        for (slot, record) in self.layout().records.iter().enumerate() {
+        for (slot, record) in self.layout().records[..self.high_water()].iter().enumerate() {
             dead[slot] = record.state.load(Ordering::Acquire) != FREE
                 && wanted(slot)
                 && is_dead(slot, record);

@@ -8,9 +8,10 @@
 mod common;
 
 use common::processes::Child;
-use common::{Player, Runtime, now, player, stage};
+use common::{CARD, Player, Runtime, now, player, stage};
 use hami_account::{Account, ComputeState};
 use hami_limits::grants::Kind;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -91,13 +92,16 @@ fn swept(slices: usize) {
             })
         })
         .collect();
+    let listed: Vec<String> = members.iter().map(|child| listed(child.pid())).collect();
+    let listed = listed.join(",");
     let (file, aside) = (runtime.path().join("sweep"), runtime.path().join(".sweep"));
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !end.load(Ordering::Relaxed) {
                 let started_at = now();
-                let text = format!(r#"{{"version":1,"started_at":{started_at},"processes":[]}}"#);
+                let text =
+                    format!(r#"{{"version":1,"started_at":{started_at},"processes":[{listed}]}}"#);
                 std::fs::write(&aside, text).unwrap();
                 std::fs::rename(&aside, &file).unwrap();
                 std::thread::sleep(Duration::from_millis(100));
@@ -107,6 +111,14 @@ fn swept(slices: usize) {
         end.store(true, Ordering::Relaxed);
     });
     drop(members);
+}
+
+/// A process as a sweep lists it.
+fn listed(pid: i32) -> String {
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
+    format!(
+        r#"{{"pid":{pid},"pid_in_namespace":{pid},"namespace":{{"device":0,"inode":{namespace}}},"start_time":1,"running":true,"memory":{{"{CARD}":1000000}}}}"#
+    )
 }
 
 /// The coordinator of a runtime directory, for five seconds.

@@ -35,8 +35,8 @@
 //! In a container the library cannot know when the driver has freed the memory of a dead process:
 //! NVML uses the host's PIDs. A *sweeper* outside writes NVML's list of processes into the file
 //! `<runtime>/sweep` (`sweep`). While that file is fresh, the coordinator probes the processes of
-//! all slices every 40 ms. At each tick it writes into the grants pages which dead processes'
-//! memory is free, and then the time of the sweep.
+//! all slices every 40 ms. When it has read a new sweep, it writes into the grants pages which dead
+//! processes' memory is free, and then the time of the sweep.
 //!
 //! The memory of a dead process is free if a sweep does not list the process and started after its
 //! death was noticed. Two cases are special:
@@ -118,11 +118,11 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
         if is_due(last_tick, tick_ns(&slices, &sweeps, begin), begin) {
             last_tick = Some(begin);
             slices.pulse(begin);
-            if is_due(last_scan, timing::IDLE_TICK, begin) || slices.may_have_changed() {
+            if is_due(last_scan, timing::SCAN, begin) || slices.may_have_changed() {
                 last_scan = Some(begin);
                 slices.scan();
             }
-            sweeps.read();
+            let is_new = sweeps.read();
             let sweep = sweeps.fresh(begin);
             let (all, every) = match sweep {
                 Some(_) => (Scope::All, timing::SWEPT_TICK),
@@ -134,7 +134,8 @@ pub fn coordinate(runtime: &Path, linger: Duration) -> io::Result<()> {
             } else {
                 slices.probe(Scope::WaitedFor);
             }
-            if let Some(sweep) = sweep {
+            // An older sweep shows nothing of a death that was noticed since.
+            if let Some(sweep) = sweep.filter(|_| is_new) {
                 slices.publish_sweep(sweep, begin);
             }
             slices.reset_wakes();

@@ -10,7 +10,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// File systems count time in steps of milliseconds, at most so many.
+const CLOCK_STEP: Duration = Duration::from_millis(50);
 
 /// A directory of a slice. If a directory is removed and another one created under its name, the
 /// two differ.
@@ -57,8 +60,7 @@ impl Slices {
         })
     }
 
-    /// Whether slices were created or removed since the last scan. It costs one system call. File
-    /// systems count time in steps of milliseconds, so a change right after a scan may be missed.
+    /// Whether slices were created or removed since the last scan. It costs one system call.
     pub fn may_have_changed(&self) -> bool {
         self.scanned.is_none() || self.modified() != self.scanned
     }
@@ -69,7 +71,9 @@ impl Slices {
 
     /// Opens new slices and drops removed ones. A slice exists as long as its directory.
     pub fn scan(&mut self) {
-        let modified = self.modified();
+        // A later change in the same step of the file system's clock would not be seen.
+        let is_past = |at: &SystemTime| at.elapsed().map_or(true, |age| age >= CLOCK_STEP);
+        let modified = self.modified().filter(is_past);
         let found = match self.directories() {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),

@@ -176,19 +176,20 @@ impl SweepFile {
         Self { path: runtime.join("sweep"), seen: None, last: None }
     }
 
-    /// Reads the file if it has changed. A damaged file is ignored.
-    pub fn read(&mut self) {
-        let Ok(metadata) = std::fs::symlink_metadata(&self.path) else { return };
+    /// Reads the file if it has changed. A damaged file is ignored. Returns whether there is a new
+    /// sweep.
+    pub fn read(&mut self) -> bool {
+        let Ok(metadata) = std::fs::symlink_metadata(&self.path) else { return false };
         let seen = (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
         if self.seen == Some(seen) {
-            return;
+            return false;
         }
         self.seen = Some(seen);
-        if let Ok(text) = read_regular(&self.path)
-            && let Some(sweep) = Sweep::parse(&text, now(), self.last.as_ref())
-        {
-            self.last = Some(sweep);
-        }
+        let text = read_regular(&self.path).ok();
+        let read = text.and_then(|text| Sweep::parse(&text, now(), self.last.as_ref()));
+        let is_new = read.is_some();
+        self.last = read.or(self.last.take());
+        is_new
     }
 
     /// The last sweep, if it is recent.

@@ -126,9 +126,11 @@ pub const RECENT: u64 = 1_000 * MS;
 /// How often it writes its pulse, looks for new slices, and probes processes with work, while
 /// launches need permission. It is a fifth of the age at which a pulse is too old.
 pub const BUSY_TICK: u64 = 10 * MS;
-/// How often it looks for slices even if none seems to be new, and how often it probes all
-/// processes of slices with a share.
+/// How often it looks whether slices were created or removed, and how often it probes all processes
+/// of slices with a share.
 pub const IDLE_TICK: u64 = 100 * MS;
+/// How often it reads the directory of slices even if it seems to be unchanged.
+pub const SCAN: u64 = 1_000 * MS;
 /// The same for the processes of all slices, while a fresh sweep exists: a death must be noticed
 /// before a sweep can show that the memory is free.
 pub const SWEPT_TICK: u64 = 40 * MS;
