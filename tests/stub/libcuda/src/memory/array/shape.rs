@@ -18,8 +18,8 @@ const STORED: u32 =
     LAYERED | SURFACE_LDST | CUBEMAP | TEXTURE_GATHER | DEPTH_TEXTURE | COLOR_ATTACHMENT;
 const UNSUPPORTED: u32 = DEFERRED_MAPPING | VIDEO_ENCODE_DECODE;
 
-/// The width of a texture of one dimension, of which a device has the most.
-const LARGEST_EXTENT: u64 = 131_072;
+/// The largest width, height and depth that any kind of texture has.
+const LARGEST: [u64; 3] = [131_072, 65_536, 16_384];
 
 /// The faces of a cube, which are layers.
 const FACES: u64 = 6;
@@ -179,7 +179,8 @@ impl Shape {
                 has_faces && width == height && depth.is_multiple_of(FACES)
             }
         };
-        let has_room = width > 0 && width.max(height).max(depth) <= LARGEST_EXTENT;
+        let has_room =
+            width > 0 && [width, height, depth].iter().zip(LARGEST).all(|(of, most)| *of <= most);
         // Gathers work on arrays of two dimensions.
         let can_gather = !self.is(TEXTURE_GATHER) || height > 0 && depth == 0;
         if is_kind && has_room && can_gather { Ok(()) } else { Err(CUDA_ERROR_INVALID_VALUE) }
