@@ -39,6 +39,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hashcat")
 
 
+def folders(home: Path) -> dict[str, str]:
+    """The variables for that. It keeps the PIDs of its sessions there, too: one run for each."""
+    return dict.fromkeys(["HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"], str(home))
+
+
 @pytest.fixture(scope="module")
 def nvrtc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """NVRTC from its wheel, under the name that a CUDA toolkit gives it."""
@@ -60,7 +65,7 @@ def bare_env(home: Path, nvrtc: Path) -> Env:
     def environment(gpu: StubServer) -> dict[str, str]:
         gpu.control({"command": "kernels", "kernels": KERNELS})
         libraries = f"{gpu.env['LD_LIBRARY_PATH']}:{nvrtc}"
-        return {**gpu.env, "LD_LIBRARY_PATH": libraries, "HOME": str(home)}
+        return {**gpu.env, "LD_LIBRARY_PATH": libraries, **folders(home)}
 
     return environment
 

@@ -74,7 +74,7 @@ def test_hashcat_s_benchmark_has_the_speed_of_its_share(world, artifacts, tmp_pa
         said = tmp_path / f"said{share}"
         command = [*hashcat.benchmark(), "--hwmon-disable"]
         paths = f"{artifacts.stub_dir}:{nvrtc}"
-        program = _command(command, said, HOME=home, LD_LIBRARY_PATH=paths)
+        program = _command(command, said, **hashcat.folders(home), LD_LIBRARY_PATH=paths)
         container = Container("client", [program], share=share)
         played = world(kernels=hashcat.KERNELS).play([container], 8.0)
         if share:
