@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from hami_py.cluster.pods import Placed
+from hami_py.cluster.shared import SharedState
 from hami_py.kube import Undecoded
 from hami_py.kube.followed import Naming
-
-if TYPE_CHECKING:
-    from hami_py.cluster.state import Cluster
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 
@@ -84,9 +81,9 @@ class BudgetSink:
     so the requeuer is notified.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.is_listed = False
-        self._cluster = cluster
+        self._shared = shared
         self._known: dict[str, dict[str, Budget]] = {}
 
     def remaining(self) -> Remaining:
@@ -105,7 +102,7 @@ class BudgetSink:
             self.changed(budget)
         if not self.is_listed:
             self.is_listed = True
-            self._cluster.requeuer.changed()
+            self._shared.requeuer.changed()
 
     def changed(self, budget: Budget) -> None:
         """Takes a budget that is new or changed."""

@@ -18,15 +18,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hami_py.cluster.shared import SharedState
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-
-if TYPE_CHECKING:
-    from hami_py.cluster.state import Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +52,10 @@ class _Block(NamedTuple):
 class NodeSink:
     """Nodes, by name. The watch of nodes feeds it; the watch of pods blocks some for new pods."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.is_listed = False
         self.duplicates = Duplicates()
-        self._cluster = cluster
+        self._shared = shared
         self._lock = threading.Lock()
         self._seen: dict[str, bytes] = {}
         # By node, its encoded state in the allocator.
@@ -102,7 +100,7 @@ class NodeSink:
     def changed(self, node: objects.Node) -> None:
         """Takes a node that is new or changed. Most changes do not concern its cards."""
         try:
-            seen = pods.read_node(node, self._cluster.settings)
+            seen = pods.read_node(node, self._shared.settings)
         except HamiError as error:
             self._unknown_cordons.pop(node.name, None)
             self._set(node.name, None, self._report(node.name, error))
@@ -112,7 +110,7 @@ class NodeSink:
 
     def _warn_of_cordons(self, node: objects.Node) -> None:
         """Warns once per mistake: a node changes every few seconds."""
-        unknown = pods.unknown_cordons(node, self._cluster.settings)
+        unknown = pods.unknown_cordons(node, self._shared.settings)
         if unknown and self._unknown_cordons.get(node.name) != unknown:
             _log.warning(
                 "node %s: %s is cordoned but is not a card of this node; write a UUID as "
@@ -149,7 +147,7 @@ class NodeSink:
                 self._update(blocked[0])
 
     def _report(self, name: str, error: HamiError) -> _Block:
-        self._cluster.report_invalid(f"node {name}", error)
+        self._shared.report_invalid(f"node {name}", error)
         is_unknown = isinstance(error, pods.UnknownVersion)
         brief = _UNKNOWN_CARDS if is_unknown else _UNREADABLE_CARDS
         return _Block(brief, f"its cards are invalid: {error}")
@@ -183,15 +181,15 @@ class NodeSink:
             return
         if wanted is not None:
             try:
-                self._cluster.allocator.set_node(wanted)
+                self._shared.allocator.set_node(wanted)
             except InvalidValue as error:
                 self._invalid[name] = self._report(name, error)
             else:
                 self._allocated[name] = wanted
-                self._cluster.requeuer.changed()
+                self._shared.requeuer.changed()
                 return
         if self._allocated.pop(name, None) is not None:
-            self._cluster.allocator.remove_node(name)
+            self._shared.allocator.remove_node(name)
 
 
 class Duplicates:

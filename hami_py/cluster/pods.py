@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from hami_py.cluster.bound import Bound, is_over
+from hami_py.cluster.nodes import NodeSink
+from hami_py.cluster.preemptors import Preemptors
+from hami_py.cluster.shared import SharedState
+from hami_py.cluster.waiting import WaitingPods
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
-
-if TYPE_CHECKING:
-    from hami_py.cluster.state import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,18 @@ class Placed:
 class PodSink:
     """Pods that request our resources, by UID."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        shared: SharedState,
+        nodes: NodeSink,
+        waiting: WaitingPods,
+        preemptors: Preemptors,
+    ) -> None:
         self.is_listed = False
-        self._cluster = cluster
+        self._shared = shared
+        self._nodes = nodes
+        self._waiting = waiting
+        self._preemptors = preemptors
         # None: the pod waits to be bound, or its cards are not known.
         self._known: dict[str, Placed | None] = {}
         # Bound pods whose cards are not known: node and assignment.
@@ -107,12 +116,12 @@ class PodSink:
             self._remove(pod.uid)
             return
         if pod.metadata.deletion_timestamp is not None:
-            self._cluster.preemptors.terminates(pod.uid)
+            self._preemptors.terminates(pod.uid)
         try:
             self._take(pod)
         except HamiError as error:
             name = _name(pod)
-            self._cluster.report_invalid(name, error)
+            self._shared.report_invalid(name, error)
             if pod.spec.node_name is not None:
                 text = pod.annotations.get(pods.annotations.ASSIGNMENT)
                 self._known[pod.uid] = None
@@ -120,7 +129,7 @@ class PodSink:
                 # A pod that requests no card has none, whatever its annotation contains.
                 if self._requests_card(pod):
                     why = f"{name} has cards there, and its assignment is invalid: {error}"
-                    self._cluster.nodes.block(pod.spec.node_name, pod.uid, why, error)
+                    self._nodes.block(pod.spec.node_name, pod.uid, why, error)
 
     def undecoded(self, item: Undecoded) -> None:
         """Takes a pod that cannot be decoded: unless it has ended, it keeps the cards it had."""
@@ -136,7 +145,7 @@ class PodSink:
                 self._known[uid] = None
                 self._not_taken[uid] = (bound.node, bound.assignment)
                 why = f"pod {item.name} has cards there and cannot be decoded: {item.why}"
-                self._cluster.nodes.block(bound.node, uid, why)
+                self._nodes.block(bound.node, uid, why)
 
     def deleted(self, pod: objects.Pod | Undecoded) -> None:
         """Takes the deletion of a pod."""
@@ -157,9 +166,9 @@ class PodSink:
             self._known[pod.uid] = placed
             return
         try:
-            request = pods.read_request(pod, self._cluster.settings)
+            request = pods.read_request(pod, self._shared.settings)
         except InvalidValue as error:
-            self._cluster.report_invalid(_name(pod), error)
+            self._shared.report_invalid(_name(pod), error)
             request = pods.as_assigned(pod, assignment)
         if request is None:
             raise InvalidValue(
@@ -167,43 +176,43 @@ class PodSink:
                 text,
                 "the pod requests no card, so it has none: remove the annotation",
             )
-        self._cluster.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
-        self._cluster.nodes.unblock(pod.uid)
+        self._shared.allocator.place(wire.encode(request), wire.encode(assignment), pod.is_started)
+        self._nodes.unblock(pod.uid)
         if self._known.get(pod.uid) is not None:
             # The cards that only its init containers used may be free now.
-            self._cluster.requeuer.changed()
+            self._shared.requeuer.changed()
         self._known[pod.uid] = placed
         self._not_taken.pop(pod.uid, None)
-        self._cluster.waiting.forget(pod.uid)
-        self._cluster.preemptors.forget(pod.uid)
+        self._waiting.forget(pod.uid)
+        self._preemptors.forget(pod.uid)
 
     def _wait(self, pod: objects.Pod) -> None:
         try:
-            request = pods.read_request(pod, self._cluster.settings)
+            request = pods.read_request(pod, self._shared.settings)
         except InvalidValue as error:
-            self._cluster.report_invalid(_name(pod), error)
+            self._shared.report_invalid(_name(pod), error)
             return
         if request is not None:
             self._known.setdefault(pod.uid, None)
-            self._cluster.waiting.watched(pod, request)
+            self._waiting.watched(pod, request)
 
     def _requests_card(self, pod: objects.Pod) -> bool:
         try:
-            return pods.read_request(pod, self._cluster.settings) is not None
+            return pods.read_request(pod, self._shared.settings) is not None
         except InvalidValue:
             return True
 
     def _remove(self, uid: str) -> None:
-        self._cluster.waiting.forget(uid)
-        self._cluster.preemptors.forget(uid)
-        self._cluster.preemptors.is_gone(uid)
+        self._waiting.forget(uid)
+        self._preemptors.forget(uid)
+        self._preemptors.is_gone(uid)
         # Even if the watch has never reported the pod before: this extender may have bound it.
-        self._cluster.allocator.remove(uid)
+        self._shared.allocator.remove(uid)
         self._not_taken.pop(uid, None)
         if uid in self._known:
             del self._known[uid]
-            self._cluster.nodes.unblock(uid)
-            self._cluster.requeuer.changed()
+            self._nodes.unblock(uid)
+            self._shared.requeuer.changed()
 
 
 def _name(pod: objects.Pod) -> str:

@@ -6,23 +6,20 @@ If a quota is invalid, its limits are not known, so it allows nothing more, also
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from hami_py.cluster.shared import SharedState
 from hami_py.errors import InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 
-if TYPE_CHECKING:
-    from hami_py.cluster.state import Cluster
-
 
 class QuotaSink:
     """Quotas, by namespace and name."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.is_listed = False
-        self._cluster = cluster
+        self._shared = shared
         self._known: set[tuple[str, str]] = set()
 
     def limits(self, namespace: str) -> bool:
@@ -45,9 +42,9 @@ class QuotaSink:
     def changed(self, quota: objects.ResourceQuota) -> None:
         """Takes a quota that is new or changed."""
         try:
-            seen = pods.read_quota(quota, self._cluster.settings)
+            seen = pods.read_quota(quota, self._shared.settings)
         except InvalidValue as error:
-            self._cluster.report_invalid("resourcequota {}/{}".format(*_key(quota)), error)
+            self._shared.report_invalid("resourcequota {}/{}".format(*_key(quota)), error)
             seen = _nothing(quota)
         if seen is None:
             self._remove(_key(quota))
@@ -64,15 +61,15 @@ class QuotaSink:
         self._remove(_key(quota))
 
     def _set(self, quota: wire.Quota) -> None:
-        self._cluster.allocator.set_quota(wire.encode(quota))
-        self._cluster.requeuer.changed()
+        self._shared.allocator.set_quota(wire.encode(quota))
+        self._shared.requeuer.changed()
         self._known.add((quota.namespace, quota.name))
 
     def _remove(self, key: tuple[str, str]) -> None:
         if key in self._known:
             self._known.discard(key)
-            self._cluster.allocator.remove_quota(*key)
-            self._cluster.requeuer.changed()
+            self._shared.allocator.remove_quota(*key)
+            self._shared.requeuer.changed()
 
 
 def _key(quota: objects.ResourceQuota | Undecoded) -> tuple[str, str]:

@@ -7,54 +7,43 @@ a namespace may use. Pods that request no card are ignored.
 
 from __future__ import annotations
 
-import logging
+from typing import TYPE_CHECKING
 
-from hami_py._native import Allocator
 from hami_py.cluster.budgets import BudgetSink
 from hami_py.cluster.nodes import NodeSink
 from hami_py.cluster.pods import PodSink
 from hami_py.cluster.preemptors import Preemptors
 from hami_py.cluster.quotas import QuotaSink
 from hami_py.cluster.requeue import Requeuer
+from hami_py.cluster.shared import SharedState
 from hami_py.cluster.waiting import WaitingPods
-from hami_py.errors import HamiError
 from hami_py.model import pods
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from hami_py._native import Allocator
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 QUOTAS = "/api/v1/resourcequotas"
 
 
-class Cluster:
+class Cluster(SharedState):
     """The allocator, the sinks that feed it, and the requests of pods that are not bound yet.
 
     Attributes:
-        allocator: the engine. It locks itself, so threads may call it at the same time.
-        requeuer: notified of every change that may make room for a refused pod.
-        invalid_objects: the number of invalid annotations and requests so far.
         nodes: takes the changes of nodes, as ``pods``, ``quotas`` and ``budgets`` take theirs.
     """
 
     def __init__(
         self, allocator: Allocator, settings: pods.PodSettings, requeuer: Requeuer | None = None
     ) -> None:
-        self.allocator = allocator
-        self.settings = settings
-        self.requeuer = requeuer or Requeuer()
-        self.invalid_objects = 0
+        super().__init__(allocator, settings, requeuer)
         self.waiting = WaitingPods()
         self.nodes = NodeSink(self)
         self.preemptors = Preemptors(self.allocator, self.requeuer)
-        self.pods = PodSink(self)
+        self.pods = PodSink(self, self.nodes, self.waiting, self.preemptors)
         self.quotas = QuotaSink(self)
         self.budgets = BudgetSink(self)
-
-    def report_invalid(self, what: str, error: HamiError) -> None:
-        """Logs and counts an object that is invalid and therefore left out."""
-        self.invalid_objects += 1
-        _log.warning("%s: %s", what, error)
 
     @property
     def is_known(self) -> bool:
