@@ -1,4 +1,4 @@
-"""What the driver takes of a card beyond what programs request, by model.
+"""The memory of a card that the driver takes beyond the requests of programs, by model.
 
 It takes memory for a context when a process creates one, before the process allocates anything. And
 it takes large requests in whole granules, because its pages are large. Both count against the limit
@@ -36,6 +36,6 @@ GRANULE = 2 * _MIB
 
 
 def driver_memory(model: str) -> DriverMemory:
-    """What the driver takes of a card; unknown for a model that is not listed."""
+    """The memory that the driver takes of a card; unknown for a model that is not listed."""
     mib = CONTEXT_MIB.get(model)
     return DriverMemory() if mib is None else DriverMemory(mib * _MIB, GRANULE)

@@ -84,7 +84,7 @@ class Opened:
         return compose(base, libraries, self.slices, chosen=chosen)
 
     def summary(self) -> Summary:
-        """What its programs have used until now."""
+        """The use by its programs until now."""
         return summary_of(self.hold.directory, self.hold.record)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ use vgpu_slice::Seat;
 /// This process's seats at a card, outermost first. The coordinator of the first one grants leases.
 pub(crate) struct Seats(Vec<Counted>);
 
-/// What binds this process's launches at one moment.
+/// The limits of this process's launches at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
     /// The coordinator's grant; `None` while no coordinator runs.
@@ -66,7 +66,7 @@ impl Seats {
         self.seats().map(|seat| seat.unpaid_debt(at)).max().unwrap_or_default()
     }
 
-    /// What binds this process's launches now.
+    /// The limits of this process's launches now.
     pub(crate) fn terms(&self, at: u64) -> Terms {
         let grant = self.outermost().and_then(|seat| seat.grant(at));
         let is_granted = grant.as_ref().is_none_or(|grant| self.is_granted(grant, at));
