@@ -163,8 +163,15 @@ test-tools:
 .PHONY: test-large-tools
 test-large-tools:
 	@$(call offer,podman,podman crun)
+	@$(call offer,cron,cron)
+	@$(call offer,newuidmap,uidmap)
+	@PATH="$$PATH:/usr/sbin" && $(call offer,dockerd,docker.io)
+	@$(call offer,slurmctld,slurmctld slurmd slurm-client munge)
+	@$(call offer,shellcheck,shellcheck)
 	@$(call offer,ffmpeg,ffmpeg)
 	@$(call offer,hashcat,hashcat)
+	@$(call offer,npm,npm)
+	@$(call offer,mmdebstrap,mmdebstrap)
 	@$(call offer,chromium,chromium)
 	@$(call offer,chromedriver,chromium-driver)
 
@@ -242,6 +249,9 @@ check-times: .venv/.complete build ## how long lint and the tests take, and the 
 
 .PHONY: check-fresh
 check-fresh: ## what `make demo` and `make test` take on a machine that has nothing of ours; half an hour
+	@$(call require,git,a version control system,apt-get install git)
+	@$(call require,cargo,Rust 1.88 or newer,see https://rustup.rs)
+	@$(call require,python3,Python 3.10 or newer,apt-get install python3 python3-venv)
 	@$(if $(ROOT),$(call provide,mmdebstrap,mmdebstrap))
 	@PYTHONPATH=tests python3 -m bench.fresh
 
@@ -257,6 +267,11 @@ bench-node: .venv/.complete build wheel test-cluster-tools ## the same of the no
 	@PYTHONPATH=tests $(PYTHON) -m bench node
 
 # In a folder of its own: maturin and cargo-zigbuild have other linkers, and cargo would compile all again for each.
+.PHONY: bench-machine
+bench-machine: .venv/.complete build ## the same of the service of a machine with several users; two minutes, needs root
+	@[ "$$(id -u)" = 0 ] || { echo "the service needs root: run make bench-machine as root" >&2; exit 1; }
+	@PYTHONPATH=tests $(PYTHON) -m bench machine
+
 .PHONY: wheel
 wheel: interposer hook ## one wheel for every CPython from 3.10, in dist/
 	@PATH="$(CURDIR)/$(BIN):$$PATH" SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/maturin build --quiet --release --zig \

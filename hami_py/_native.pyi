@@ -12,6 +12,7 @@ from typing import Final, Literal, final
 from typing_extensions import Self
 
 __all__ = [
+    "ACCOUNT_SIZE",
     "FORMAT",
     "HAMI_MEMORY_LIMITS",
     "HAMI_SHARE_LIMITS",
@@ -41,6 +42,9 @@ MAX_CARDS: Final[int]
 
 VERSION: Final[str]
 """The version of the package, which is that of the workspace in Cargo.toml."""
+
+ACCOUNT_SIZE: Final[int]
+"""The bytes of every account."""
 
 FORMAT: Final[int]
 """The format of a slice's files that this version reads and writes."""
@@ -354,8 +358,8 @@ class LimitRow:
         mode: how the share holds.
         priority: the order among slices that compete for the card.
         context_memory: bytes that the driver takes for a process's context; None = unknown.
-        granule: the driver takes requests of half of this many bytes or more in multiples of it, a
-            power of two; None = it takes what is requested.
+        granule: the driver takes requests of more than half of this many bytes in multiples of it,
+            a power of two; None = it takes what is requested.
         injected_memory: bytes, the memory limit in the environment of the container; None = none.
         injected_share: the share there, in percent; None = none.
     """

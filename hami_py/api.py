@@ -107,7 +107,8 @@ def slice(
             slice may use idle time. The mode of a slice without a share counts once ``resize``
             sets one; a ``UserWarning`` reports that.
         priority: ``low``, ``normal`` (default) or ``high``: the order in which slices get a card,
-            whatever their shares are. A soft slice, or one without a share, may then take all time.
+            whatever their shares are. A soft slice, or one without a share, may take all but 2 % of
+            the card's time.
         devices: the cards that its programs see, by UUID or index, in this order; empty = all.
         name: its name, for ``hami ps`` and ``open_slice``: 1 to 63 letters and digits; after the
             first, ``_ . -`` are allowed too. The names of a user's slices are unique.

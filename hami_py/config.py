@@ -39,11 +39,14 @@ GRANTS = "grants"
 CHOSEN = "chosen-cards"
 """The file name of the list of a slice's cards, if they were chosen."""
 
+MACHINE = "machine"
+"""The file beside the library of all programs of a machine, which names the service's directory."""
+
 INSIDE = Path("/usr/local/hami")
 """Where a container on a node has its slot, and in it the library."""
 
 NODE_RUNTIME = Path("/run/hami")
-"""The runtime directory of the node agent, on a node that has one."""
+"""The runtime directory of the node agent, or of ``hami machine``."""
 
 PACKAGED_LIBRARY = Path(__file__).parent / "lib" / LIBRARY_NAME
 

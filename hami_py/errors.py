@@ -6,7 +6,8 @@ Rust core raises ``InvalidValue``, ``DamagedFile`` and ``Unfit`` from this modul
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class HamiError(Exception):
@@ -48,7 +49,7 @@ class InvalidValue(HamiError, ValueError):
         self.value = value
 
     def __str__(self) -> str:
-        """With a colon before the fix, because the fix belongs to the value."""
+        """The text, with a colon before the fix, because the fix belongs to the value."""
         return f"{self.what}: {self.why}: {self.fix}"
 
 
@@ -119,6 +120,16 @@ class SliceInUse(HamiError):
 
 class StateError(HamiError):
     """A file or directory of hami cannot be used: fix its owner, mode or location."""
+
+
+@contextmanager
+def state_errors(what: str, fix: str) -> Iterator[None]:
+    """Raise a ``StateError`` for each ``OSError`` inside."""
+    try:
+        yield
+    except OSError as error:
+        name, why = str(error.filename or ""), error.strerror or str(error)
+        raise StateError(what, why if name in what else f"{name}: {why}", fix) from error
 
 
 class UnsupportedPlatform(HamiError):

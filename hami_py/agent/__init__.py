@@ -13,14 +13,11 @@ driver has freed the memory of dead processes.
 | ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
 | ``resize`` | new limits for running pods |
 | ``publication`` | the annotation and the resources of the node |
-| ``observer`` | processes on the cards that no allocation explains |
+| ``reports`` | events about processes on the cards that no allocation explains |
 | ``figures`` | what the node reports to Prometheus |
 | ``starts`` | how long pods take to start |
 | ``release`` | what ended containers had is free again |
-| ``coordinator`` | the coordinator's process |
 | ``active`` | all of these, while the agent is active |
-| ``rounds`` | steps that are taken again and again |
-| ``node_lock`` | one agent is active on a node at a time |
 | ``service`` | the agent as a service |
 | ``cleanup`` | removing what agents have left on a node |
 """

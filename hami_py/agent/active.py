@@ -9,18 +9,18 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from hami_py.agent.coordinator import Coordinator
 from hami_py.agent.figures import Figures
+from hami_py.agent.hook_server import HookServer
+from hami_py.agent.kernel_limits import KernelLimits, why_none
 from hami_py.agent.node import NodeStore
-from hami_py.agent.observer import Observer
 from hami_py.agent.pods import PodStore
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.publication import publish
 from hami_py.agent.release import release_ended
+from hami_py.agent.reports import Reports
 from hami_py.agent.resize import Resizer
-from hami_py.agent.rounds import Rounds
 from hami_py.agent.settings import AgentSettings
-from hami_py.agent.state import Cards, NodeState
+from hami_py.agent.state import NodeState
 from hami_py.errors import DamagedFile
 from hami_py.gpu.health import NOT_LISTED, Health
 from hami_py.gpu.inventory import Inventory
@@ -28,11 +28,15 @@ from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
 from hami_py.monitor import Histories, History, NodeFigures, readings_of
 from hami_py.node import cdi, library, mounts
+from hami_py.node.cards import Cards, KnownCards
+from hami_py.node.coordinator import Coordinator
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import device_ids
-from hami_py.node.known_cards import KnownCards
 from hami_py.node.ledger import Ledger, set_aside
 from hami_py.node.nvidia_ctk import make_specification
+from hami_py.node.observer import Observer
+from hami_py.node.processes import pod_of_process
+from hami_py.node.rounds import Rounds
 from hami_py.node.slots import Slots
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
@@ -74,16 +78,19 @@ class ActiveAgent:
         self._node = Reference("Node", settings.node, settings.node)
         installed = library.install(settings.library, settings.paths.libraries)
         self._state = self._open(cards, pods, node, library.hook_file(installed))
-        self._answered = {card.uuid for card in cards.all}
+        self._answered = {card.uuid for card in cards.all} | cards.partitioned
         self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
         self._made_at = -math.inf
         self._devices = DeviceList()
         self._health = Health(self.wake)
         self._observer = Observer(
-            *(self._state, events.write, self._node, self.wake),
-            slots=settings.slots,
-            killed=settings.killed,
+            *(cards, self._state.ledger, self._state.slots, pod_of_process),
+            changed=self.wake,
+            containers=settings.slots,
+        )
+        reports = Reports(
+            *(self._state, self._observer, events.write, self._node), killed=settings.killed
         )
         self._handlers = Preparation(settings, self._state, installed, events.write)
         self._registration = Registration(
@@ -96,9 +103,16 @@ class ActiveAgent:
         resizer = Resizer(api, settings.pods, self._state, events.write)
         published = partial(publish, api, self._state, settings.pods.profiles[0])
         # In a thread of their own, because the API server may be away for minutes.
-        reports = (published, resizer.follow, resizer.publish)
-        self._reporting = Rounds("report", reports, settings.period_s)
-        self._observing = Rounds("observe", [self._observer.observe], settings.period_s)
+        publishing = (published, resizer.follow, resizer.publish)
+        self._reporting = Rounds("report", publishing, settings.period_s)
+        self._state.no_kernel = why_none(settings.pods.kernel_limits)
+        limits = KernelLimits(self._state, events.write)
+        self._hooks: HookServer | None = None
+        if self._state.no_kernel is None:
+            self._hooks = HookServer(settings.paths.hook_socket, limits.start)
+        # With the looks at the processes, because NVML may hang.
+        looking = (self._observer.observe, reports.report, limits.follow)
+        self._observing = Rounds("observe", looking, settings.period_s)
         steps = (
             *(self._coordinator.check, self._follow_health, self._tell_devices),
             *(self._report_conflict, self._report_mode),
@@ -107,11 +121,24 @@ class ActiveAgent:
             *(self._state.ledger.sync, self._keep_history),
         )
         self._rounds = Rounds("work", steps, settings.period_s, stopping)
+        sweeper, self._end_sweeps = Sweeper(writer(settings.paths.runtime)), threading.Event()
+        self._sweeping = threading.Thread(
+            target=sweeper.run, args=(self._end_sweeps,), name="sweep", daemon=True
+        )
 
-    @property
-    def ended_threads(self) -> bool:
-        """Whether a thread has ended by a fault; only a restart can replace it."""
-        return not self._reporting.is_running
+    def ended_threads(self) -> list[str]:
+        """The names of threads that have ended by a fault; only a restart can replace them."""
+        # The last one that is started.
+        register = self._registration.thread
+        if register.ident is None:
+            return []
+        threads = [*self._health.threads, self._sweeping, register]
+        threads += [] if self._hooks is None else [self._hooks.thread]
+        rounds = {"observe": self._observing, "report": self._reporting}
+        return [
+            *(thread.name for thread in threads if not thread.is_alive()),
+            *(name for name, each in rounds.items() if not each.is_running),
+        ]
 
     @property
     def not_ready(self) -> str | None:
@@ -157,17 +184,18 @@ class ActiveAgent:
         self._tell_devices()
         # The coordinator first: containers that run may need it now.
         self._coordinator.check()
-        sweeper, stop = Sweeper(writer(self._settings.paths.runtime)), threading.Event()
-        sweeping = threading.Thread(target=sweeper.run, args=(stop,), name="sweep", daemon=True)
         with ExitStack() as ends:
             # Ended last, right before the next agent is active: the kubelet fails pods in between.
             ends.callback(self._registration.stop)
             ends.callback(self._coordinator.stop)
-            ends.callback(stop.set)
-            sweeping.start()
+            ends.callback(self._end_sweeps.set)
+            self._sweeping.start()
             for part in (self._health, self._observing, self._reporting):
                 part.start()
                 ends.callback(part.stop)
+            if self._hooks is not None:
+                self._hooks.thread.start()
+                ends.callback(self._hooks.stop)
             self._registration.start()
             self._rounds.run()
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from starlette.routing import Router
 
-from hami_py.agent.node_lock import node_lock
-from hami_py.agent.rounds import Rounds
 from hami_py.agent.settings import AgentSettings
 from hami_py.errors import DamagedFile, HamiError, StateError
 from hami_py.kube import ApiServer, patch_metadata, patch_status
@@ -21,7 +19,9 @@ from hami_py.model.pods import ALIYUN, HAMI
 from hami_py.model.pods.annotations import CARDS
 from hami_py.node import cdi, mounts
 from hami_py.node.ledger import Ledger
+from hami_py.node.node_lock import node_lock
 from hami_py.node.processes import pods_with_processes
+from hami_py.node.rounds import Rounds
 from hami_py.serving import Server, page
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def _check_ended(ledger: Path) -> None:
         _log.warning("%s", error)
         return
     running = pods_with_processes()
-    left = sorted({f"{e.pod.namespace}/{e.pod.name}" for e in entries if e.pod.uid in running})
+    left = sorted({f"{e.namespace}/{e.name}" for e in entries if e.owner in running})
     if left:
         why = f"{len(left)} pods with cards still run: {', '.join(left[:3])}"
         raise StateError("cleaning the node", why, "delete them, or drain the node")

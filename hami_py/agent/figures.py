@@ -6,17 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hami_py._native import AccountSnapshot, ProcessUse
-from hami_py.agent.observer import REPORTS, Observer
+from hami_py.agent.reports import REPORTS
 from hami_py.agent.starts import StartTimes
 from hami_py.agent.state import NodeState
-from hami_py.model import CardLimit, Level, Mode, NodeCard, Rates, SliceUse, slice_card
+from hami_py.model import CardLimit, Mode, NodeCard, Rates, SliceUse, slice_card
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.monitor import NodeFigures
 from hami_py.monitor.figures import PodExcess
 from hami_py.node.decision import assigned_on
 from hami_py.node.devices import cards_of
 from hami_py.node.ledger import Entry
-from hami_py.node.rows import UNENFORCED, share_of
+from hami_py.node.levels import enforcement
+from hami_py.node.observer import Observer
+from hami_py.node.rows import memory_of, share_of
 
 _MIB = 1 << 20
 _PERCENT = 100
@@ -60,13 +62,17 @@ class Figures:
             registered,
             sum(map(_has_other_devices, list(self._state.ledger.entries.values()))),
             tuple(self._excess()),
-            _level(self._state.mode()),
+            self._state.enforcement(self._state.mode()).level,
             self._starts.figures(),
         )
 
     def _excess(self) -> Iterator[PodExcess]:
         entries = list(self._state.ledger.entries.values())
-        unlimited = {entry.pod.uid for entry in entries if entry.mode in UNENFORCED}
+        unlimited = {
+            each.owner
+            for each in entries
+            if enforcement(each.mode, cards=each.uuids).level == "none"
+        }
         for (uid, card), amount in self._observer.beyond.items():
             pod = self._state.pods.get(uid) if uid is not None else None
             if pod is not None and uid not in unlimited:
@@ -75,7 +81,7 @@ class Figures:
     def note_use(self) -> dict[str, AccountSnapshot | None]:
         """Look what is in use now, by slot. Call this once a second."""
         entries = list(self._state.ledger.entries.values())
-        uses = {entry.slot: self._state.use_at(entry.slot) for entry in entries}
+        uses = {entry.slot: self._state.slots.use_at(entry.slot) for entry in entries}
         rows = [(entry.slot, row) for entry in entries for row in range(len(entry.cards))]
         with self._notes_lock:
             if self._state.pods.is_listed:
@@ -109,8 +115,9 @@ class Figures:
         accounts = self.note_use()
         shares, started = self._shares, set()
         for entry in list(self._state.ledger.entries.values()):
-            started.add((entry.pod.uid, entry.container))
+            started.add((entry.owner, entry.container))
             account = accounts.get(entry.slot)
+            by = self._state.enforcement_of(entry)
             for row, card in enumerate(entry.cards):
                 limit = self._limit(card, entry.mode, entry.share_mode)
                 use = slice_card(account, row, limit, indexes.get(card.card))
@@ -120,18 +127,20 @@ class Figures:
                     use = replace(use, memory_used=_memory_of(account, living, row))
                 yield SliceUse(
                     use=use,
-                    namespace=entry.pod.namespace,
-                    pod=entry.pod.name,
+                    namespace=entry.namespace,
+                    pod=entry.name,
                     container=entry.container,
                     node=self._node,
                     is_known=living is not None,
-                    share_used=shares.get((entry.slot, row)),
                     processes=None if living is None else len(living),
-                    level=_level(entry.mode),
-                )
+                    level=by.level,
+                    time_level=by.time_level,
+                    enforcement=str(by),
+                ).with_share_used(shares.get((entry.slot, row)))
         for pod in self._state.pods.all():
             bound, mode = self._state.bound(pod), self._state.mode()
             for name, cards in bound.assignment.containers.items() if bound else ():
+                by = self._state.enforcement(mode, [card.card for card in cards])
                 if (pod.uid, name) not in started and not pod.has_ended(name):
                     for card in cards:
                         limit = self._limit(card, mode)
@@ -141,15 +150,15 @@ class Figures:
                             pod=pod.metadata.name,
                             container=name,
                             node=self._node,
-                            level=_level(mode),
+                            level=by.level,
+                            time_level=by.time_level,
+                            enforcement=str(by),
                         )
 
     def _limit(self, card: CardAllocation, mode: NodeMode, share_mode: Mode = "hard") -> CardLimit:
         """The enforced limit of a container on a card."""
-        if mode in UNENFORCED:
-            return CardLimit(card.card, None)
         share = share_of(self._state.in_force(card), mode)
-        return CardLimit(card.card, card.memory_mib * _MIB, share, share_mode)
+        return CardLimit(card.card, memory_of(card, mode), share, share_mode)
 
 
 def _memory_of(account: AccountSnapshot, living: Sequence[ProcessUse], row: int) -> int:
@@ -159,10 +168,6 @@ def _memory_of(account: AccountSnapshot, living: Sequence[ProcessUse], row: int)
     """
     measured = account.measured_memory[row] if living else 0
     return measured + sum(each.memory[row] for each in living)
-
-
-def _level(mode: NodeMode) -> Level:
-    return "none" if mode in UNENFORCED else "preload"
 
 
 def _has_other_devices(entry: Entry) -> bool:

@@ -13,14 +13,16 @@ from pathlib import Path
 
 import msgspec
 
+from hami_py.agent.kernel_limits import limits_enforced
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Event
+from hami_py.model import LEVELS, Level
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import ParsedContainer, pod_containers, read_pod
-from hami_py.model.pods.wire import CardAllocation, PodName, Size
+from hami_py.model.pods.wire import CardAllocation, Size
 from hami_py.node.decision import KUBELET_RETRIES, Decision, Run, Wait, decide, whole_cards
 from hami_py.node.devices import DeviceRecord, cards_of, owners
 from hami_py.node.ledger import Entry
@@ -130,7 +132,7 @@ class Preparation:
             state.ledger.put(*found)
             state.is_adopted = True
         for entry in found:
-            _log.warning("the ledger had lost %s/%s", entry.pod.namespace, entry.pod.name)
+            _log.warning("the ledger had lost %s/%s", entry.namespace, entry.name)
 
     def _in_force(self, record: DeviceRecord, pod: NodePod) -> tuple[CardAllocation, ...]:
         """The amounts of a container: by its page, and where that has none, by its assignment."""
@@ -198,6 +200,9 @@ class Preparation:
                 # First the ledger: a slot without an entry would be removed.
                 state.ledger.put(entry)
                 state.prepare(entry)
+                if state.enforcement(entry.mode, entry.uuids).level != "kernel":
+                    # Whether the driver limits it is known when its first process exists.
+                    self._write(limits_enforced(state, entry, pod))
                 return
         raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
 
@@ -214,7 +219,16 @@ class Preparation:
 
     def _decide(self, record: DeviceRecord, pod: NodePod) -> Decision:
         view = self._state.view()
-        if pod.uid in view.pods:
+        bound = view.pods.get(pod.uid)
+        assigned = bound.assignment.containers.get(record.container, ()) if bound else ()
+        by = self._state.enforcement(self._state.mode(), [card.card for card in assigned])
+        least = self._least_level(pod)
+        if LEVELS.index(by.level) < LEVELS.index(least):
+            return Wait(
+                f"{by}, and the pod accepts no less than {least} (hami.io/isolation)",
+                "delete the pod, so that its controller creates another one for another node",
+            )
+        if bound is not None:
             return decide(view, pod.uid, record.container)
         if ASSIGNMENT in pod.annotations:
             return Wait("its assignment cannot be read", "see why in the log of the node agent")
@@ -227,13 +241,23 @@ class Preparation:
             "turned off, with schedulerName hami-scheduler",
         )
 
+    def _least_level(self, pod: NodePod) -> Level:
+        try:
+            request = read_pod(pod, self._settings.pods).request
+        except InvalidValue:
+            # Reported when the container starts.
+            return "none"
+        return request.card_request.isolation if request is not None else "none"
+
     def _entry(
         self, record: DeviceRecord, pod: NodePod, cards: tuple[CardAllocation, ...]
     ) -> Entry:
         requested, gang = self._requested(pod, record.container)
         return Entry(
             record.slot,
-            PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name),
+            pod.uid,
+            pod.metadata.namespace or "",
+            pod.metadata.name,
             record.container,
             tuple(sorted(record.ids)),
             cards,
@@ -243,6 +267,7 @@ class Preparation:
             priority_of(requested.priority if requested is not None else None),
             gang,
             requested.share_mode if requested is not None else "hard",
+            self._least_level(pod),
         )
 
     def _requested(self, pod: NodePod, container: str) -> tuple[ParsedContainer | None, str | None]:

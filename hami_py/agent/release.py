@@ -22,19 +22,19 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
     pods, ledger, slots = state.pods, state.ledger, state.slots
     if not pods.is_listed:
         return
-    known = {entry.pod.uid for entry in list(ledger.entries.values())}
+    known = {entry.owner for entry in list(ledger.entries.values())}
     known |= ledger.changed.keys() | ledger.judged.keys()
     ended = {uid for uid in known if pods.is_over(uid) or pods.get(uid) is None}
     if ended:
         # Without the lock: it takes long on a machine with many processes.
         ended -= find()
     with state.lock:
-        gone = [entry for entry in ledger.entries.values() if entry.pod.uid in ended]
+        gone = [entry for entry in ledger.entries.values() if entry.owner in ended]
         # First the ledger: a slot without an entry is removed below.
         ledger.remove(ended)
         for name in slots.names() - ledger.entries.keys() if state.is_adopted else ():
             slots.remove(name)
         state.devices.remove_unneeded()
     for entry in gone:
-        names = (entry.pod.namespace, entry.pod.name, entry.container)
+        names = (entry.namespace, entry.name, entry.container)
         _log.info("%s/%s: container %s has ended", *names)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from hami_py.agent.kernel_limits import grow, shrink
 from hami_py.agent.pods import NodePod, assigned, reference
 from hami_py.agent.state import NodeState
 from hami_py.errors import HamiError, InvalidValue
@@ -126,18 +127,21 @@ class Resizer:
         before = [
             entry
             for entry in ledger.entries.values()
-            if entry.pod.uid == pod.uid and entry.container in cards
+            if entry.owner == pod.uid and entry.container in cards
         ]
         after = [msgspec.structs.replace(entry, cards=cards[entry.container]) for entry in before]
         ledger.put(*after, changed={pod.uid: with_cards(shown, cards)})
         try:
-            for entry in after:
+            for old, entry in zip(before, after, strict=True):
+                # The driver never refuses what the page allows.
+                grow(old, entry)
                 self._state.set_limits(entry)
+                shrink(entry)
         except (HamiError, OSError) as error:
             # Its containers may use the old page, so it is not replaced.
             ledger.put(*before, changed={pod.uid: shown})
             fix = "create the pod again with other limits"
-            raise Refused(f"pod {pod.title}", f"its limits page: {error}", fix) from error
+            raise Refused(f"pod {pod.title}", f"its limits: {error}", fix) from error
 
     def _check_quotas(self, pod: NodePod, before: Assignment, after: Assignment) -> None:
         """Compare what the namespace has, with the change, with its quotas of HAMi's names.

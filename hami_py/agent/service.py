@@ -15,16 +15,16 @@ from starlette.routing import Router
 from hami_py import config
 from hami_py.agent.active import ActiveAgent
 from hami_py.agent.node import NodeStore, OwnNode
-from hami_py.agent.node_lock import node_lock
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
-from hami_py.agent.state import Cards
 from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
 from hami_py.gpu.measured_memory import MeasuredMemory
 from hami_py.kube import ApiServer, EventWriter, Followed, Reflector
 from hami_py.monitor import NodeFigures, encode, exposition, hami_exposition
+from hami_py.node.cards import Cards
 from hami_py.node.library import install
+from hami_py.node.node_lock import node_lock
 from hami_py.serving import Server, page
 
 _log = logging.getLogger(__name__)
@@ -88,10 +88,13 @@ class Agent:
 
     def _alive(self) -> tuple[int, str]:
         """A thread that has ended by a fault is only replaced by a restart."""
-        ended = not self._thread.is_alive()
-        ended = ended or (self._active is not None and self._active.ended_threads)
+        watching = [reflector.thread for reflector in self._reflectors]
+        own = [self._thread, self._events.thread, self._server.thread, *watching]
+        ended = [t.name for t in own if t.ident is not None and not t.is_alive()]
+        if self._active is not None:
+            ended += self._active.ended_threads()
         if ended and not self._stopping.is_set():
-            return 500, "a thread has ended; the log has the reason\n"
+            return 503, f"ended: {', '.join(ended)}\n"
         return 200, "alive\n"
 
     def _ready(self) -> tuple[int, str]:

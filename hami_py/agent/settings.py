@@ -31,7 +31,8 @@ class AgentSettings:
             waits 30 s for the answer; then it tries again.
         preference_s: how long the kubelet waits for the preference among its devices. It admits no
             other pod meanwhile.
-        period_s: how often the node is compared with what should be.
+        period_s: the pause between two rounds of the agent: comparing the node, looking at the
+            processes on the cards, and publishing.
     """
 
     node: str

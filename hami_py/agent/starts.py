@@ -47,7 +47,7 @@ class StartTimes:
 
 
 def _seconds(pod: NodePod) -> float | None:
-    """From its creation to the start of its first container; ``None``: none has started."""
+    """The time from its creation to its first container's start; ``None``: none has started."""
     starts = [unix_time(text) for text in pod.started_at]
     created = unix_time(pod.created_at)
     known = [start for start in starts if start is not None]

@@ -3,111 +3,35 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from msgspec.structs import replace as replace_fields
 
-from hami_py._native import AccountSnapshot, LimitRow
+from hami_py._native import LimitRow
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore, bound_pod
-from hami_py.config import INSIDE
-from hami_py.errors import HamiError
-from hami_py.gpu.health import ALL
-from hami_py.gpu.inventory import Inventory
-from hami_py.model import gang_of_namespace
-from hami_py.model.cards import UNKNOWN, DriverMemory
-from hami_py.model.pods import PodSettings, read_node
+from hami_py.errors import HamiError, StateError
+from hami_py.model import LEVELS, gang_of_namespace
+from hami_py.model.pods import PodSettings, read_mode
 from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
-from hami_py.node import cdi, library, slot
-from hami_py.node.decision import BoundPod, Capacity, NodeView
+from hami_py.node import cdi, library
+from hami_py.node.cards import Cards
+from hami_py.node.decision import BoundPod, NodeView
 from hami_py.node.ledger import Entry, Ledger
+from hami_py.node.levels import NOTHING_STRONGER, Enforcement, enforcement
 from hami_py.node.paths import Paths
 from hami_py.node.rows import limit_rows
 from hami_py.node.slots import Slots
-
-_FRESH_S = 1.0
-"""Several parts look at all accounts once a second, and each account has hundreds of KiB."""
-
-
-class Cards:
-    """The node's cards, as they are known now.
-
-    Attributes:
-        are_complete: each GPU of the node has answered.
-    """
-
-    def __init__(self) -> None:
-        self.are_complete = False
-        self._measured: Mapping[str, DriverMemory] = {}
-        self._cards: Mapping[str, Card] = {}
-        self._driver_memory: Mapping[str, DriverMemory] = {}
-        self._unhealthy: Mapping[str, str] = {}
-        self._foreign_mib: Mapping[str, int] = {}
-
-    def add(self, found: Inventory) -> bool:
-        """Take the cards that answer now; whether there are new ones. Known ones stay."""
-        new = {card.uuid: card for card in found.cards if card.uuid not in self._cards}
-        self._cards = {**self._cards, **new}
-        self._driver_memory = {**self._driver_memory, **found.driver_memory}
-        self.are_complete = not found.left_out
-        return bool(new)
-
-    def set_measured(self, measured: Mapping[str, DriverMemory]) -> None:
-        """Replace what was measured of the driver's memory, by model; others have estimates."""
-        self._measured = dict(measured)
-
-    def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
-        """Replace the reasons by which cards are unhealthy; ``ALL`` stands for all cards."""
-        self._unhealthy = dict(unhealthy)
-
-    def set_foreign(self, memory_mib: Mapping[str, int]) -> bool:
-        """Replace the memory that no allocation covers, by UUID; whether that is a change."""
-        changed = self._foreign_mib != memory_mib
-        self._foreign_mib = dict(memory_mib)
-        return changed
-
-    def unhealthy(self) -> dict[str, str]:
-        """The reasons by the UUIDs of the cards that are unhealthy."""
-        of_all = self._unhealthy.get(ALL)
-        found = {uuid: self._unhealthy.get(uuid, of_all) for uuid in self._cards}
-        return {uuid: why for uuid, why in found.items() if why is not None}
-
-    @property
-    def all(self) -> tuple[Card, ...]:
-        """All cards, with their health and foreign memory."""
-        unhealthy = self.unhealthy()
-        return tuple(
-            replace_fields(
-                card,
-                healthy=card.uuid not in unhealthy,
-                foreign_mib=self._foreign_mib.get(card.uuid, 0),
-            )
-            for card in self._cards.values()
-        )
-
-    def capacities(self) -> dict[str, Capacity]:
-        """What may be allocated of each card."""
-        unhealthy = self.unhealthy()
-        return {
-            card.uuid: Capacity(card.memory_mib, card.cores, unhealthy.get(card.uuid))
-            for card in self.all
-        }
-
-    def driver_memory(self, uuid: str) -> DriverMemory:
-        """What the driver takes of a card beyond what programs request."""
-        card = self._cards.get(uuid)
-        estimate = self._driver_memory.get(uuid, UNKNOWN)
-        return self._measured.get(card.model, estimate) if card is not None else estimate
 
 
 class NodeState:
     """All of it. ``lock`` is held while ``ledger`` and ``slots`` are used together.
 
     ``is_adopted``: the ledger has all containers that run; slots that it does not have are unused.
+    ``no_kernel``: why the driver does not limit the memory of new containers; None = it does.
 
     Args:
         settings: how pods and nodes are read.
@@ -134,22 +58,22 @@ class NodeState:
     ) -> None:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
-        self.specifications = cdi.NodeCards((*paths.cdi, paths.made_specifications))
-        self.devices = cdi.ContainerDevices(paths.cdi[-1], hook)
+        self.specifications = cdi.NodeCards(
+            (*paths.cdi, paths.made_specifications), lambda: cards.instances
+        )
+        self.devices = cdi.ContainerDevices(paths.cdi[-1], hook, paths.hook_socket)
         self._paths = paths
         self.lock = threading.RLock()
         self.is_adopted = False
+        self.no_kernel: str | None = NOTHING_STRONGER
         self._settings = settings
-        self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
-        self._uses_since = float("-inf")
 
     def mode(self) -> NodeMode:
         """How the node's cards are used by new containers."""
         node = self.node.node
         with suppress(HamiError):
-            read = read_node(node, self._settings) if node is not None else None
-            if read is not None:
-                return read.mode
+            if node is not None:
+                return read_mode(node, self._settings)
         return self._settings.profiles[0].default_mode
 
     def bound(self, pod: NodePod) -> BoundPod | None:
@@ -157,36 +81,24 @@ class NodeState:
         found, changed = bound_pod(pod), self.ledger.changed.get(pod.uid)
         return replace(found, assignment=changed) if found and changed else found
 
-    def use(self, slot: str) -> AccountSnapshot | None:
-        """The usage of a slot, at most a second old. None: its account cannot be read."""
-        return self.use_at(slot)[1]
-
-    def use_at(self, slot: str) -> tuple[float, AccountSnapshot | None]:
-        """When the usage of a slot was read, in monotonic seconds, and the usage; see ``use``."""
-        now = time.monotonic()
-        if now - self._uses_since > _FRESH_S:
-            self._uses, self._uses_since = {}, now
-        uses = self._uses
-        if slot not in uses:
-            use = None
-            with suppress(HamiError, OSError):
-                use = self.slots.use(slot)
-            uses[slot] = time.monotonic(), use
-        return uses[slot]
-
     def published_cards(self) -> tuple[Card, ...]:
-        """The cards as the scheduler has to know them.
+        """The cards as the scheduler has to know them, with the level of new containers.
 
         What the ledger has for pods without an assignment counts as foreign memory there.
         """
         bound = self.view().pods
         unassigned: dict[str, int] = {}
         for entry in list(self.ledger.entries.values()):
-            if entry.pod.uid not in bound and self.pods.get(entry.pod.uid) is not None:
+            if entry.owner not in bound and self.pods.get(entry.owner) is not None:
                 for card in entry.cards:
                     unassigned[card.card] = unassigned.get(card.card, 0) + card.memory_mib
+        mode = self.mode()
         return tuple(
-            replace_fields(card, foreign_mib=card.foreign_mib + unassigned.get(card.uuid, 0))
+            replace_fields(
+                card,
+                foreign_mib=card.foreign_mib + unassigned.get(card.uuid, 0),
+                level=self.enforcement(mode, [card.uuid]).level,
+            )
             for card in self.cards.all
         )
 
@@ -194,35 +106,37 @@ class NodeState:
         """What a decision about a container is based on."""
         bound = ((pod.uid, self.bound(pod)) for pod in self.pods.all())
         pods = {uid: each for uid, each in bound if each is not None}
-        entries = {
-            (entry.pod.uid, entry.container): entry for entry in self.ledger.entries.values()
-        }
+        entries = {(entry.owner, entry.container): entry for entry in self.ledger.entries.values()}
         ended = {key for key, entry in entries.items() if self._has_ended(entry)}
         allocated = {key: entry.cards for key, entry in entries.items() if key not in ended}
         return NodeView(self.cards.capacities(), pods, allocated, ended)
 
     def _has_ended(self, entry: Entry) -> bool:
-        pod = self.pods.get(entry.pod.uid)
+        pod = self.pods.get(entry.owner)
         return pod is not None and pod.has_ended(entry.container)
 
     def prepare(self, entry: Entry) -> None:
         """Make what a container needs at its start: its slot, with its limits, and its devices.
 
         Raises:
-            StateError: something cannot be created, or its cards have no CDI specification.
+            StateError: something cannot be created, its cards have no CDI specification, or the
+                node does not offer the least level of its pod any more.
         """
+        by = self.enforcement(entry.mode, entry.uuids)
+        if LEVELS.index(by.level) < LEVELS.index(entry.isolation):
+            why = f"{by}, and the pod accepts no less than {entry.isolation} (hami.io/isolation)"
+            raise StateError(f"container {entry.container}", why, "delete the pod")
         installed = Path(entry.library)
         gang = None
         if entry.gang is not None:
-            gang = gang_of_namespace(entry.pod.namespace, entry.gang)
+            gang = gang_of_namespace(entry.namespace, entry.gang)
         library.check_format(installed)
         self.slots.ensure(entry.slot, self._rows(entry), gang)
-        binds = (
-            *slot.binds(self._paths.slots / entry.slot, installed, INSIDE),
-            slot.Bind(library.preload_file(installed), library.PRELOAD, read_only=True),
-        )
-        edits = self.specifications.edits([card.card for card in entry.cards])
-        self.devices.define(entry.slot, edits, binds)
+        binds = library.container_binds(self._paths.slots / entry.slot, installed)
+        edits = self.specifications.edits(entry.uuids, allows_mps=by.level == "none")
+        need: cdi.Need = "required" if entry.isolation == "kernel" else "wanted"
+        kernel = need if by.level == "kernel" else None
+        self.devices.define(entry.slot, edits, binds, kernel)
 
     def set_limits(self, entry: Entry) -> None:
         """Put the limits of an entry in force in its slot, which a container may use now.
@@ -236,6 +150,17 @@ class NodeState:
     def in_force(self, card: CardAllocation) -> CardAllocation:
         """The enforced limits of an allocation: no time limit with ``core_policy: disable``."""
         return replace_fields(card, cores=0) if self._settings.core_policy == "disable" else card
+
+    def enforcement(self, mode: NodeMode, cards: Iterable[str] = ()) -> Enforcement:
+        """How strongly limits are enforced on these cards of a node of this mode."""
+        return enforcement(mode, self._settings.core_policy, self.no_kernel, cards=cards)
+
+    def enforcement_of(self, entry: Entry) -> Enforcement:
+        """How strongly the limits of a container are enforced."""
+        why = None
+        if entry.cgroup is None:
+            why = self.no_kernel or "the driver did not limit it when it started"
+        return enforcement(entry.mode, self._settings.core_policy, why, cards=entry.uuids)
 
     def _rows(self, entry: Entry) -> list[LimitRow]:
         return limit_rows(

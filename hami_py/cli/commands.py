@@ -76,7 +76,7 @@ _CLUSTER = (
     Entry("uncordon", "kubernetes.cordoning:uncordon", "Give cards of a node to new pods again."),
 )
 
-#: Of ``hami``.
+#: The commands of ``hami``.
 HAMI = {
     "Programs": (
         Entry("run", "run:run", "Run a program with limits on GPU memory and time."),
@@ -98,6 +98,9 @@ HAMI = {
             "doctor:doctor",
             "Check whether limits hold on this machine or for a program.",
         ),
+        Entry("cdi", "cdi:cdi", "List your kept slices as devices for containers."),
+        Entry("account", "account:account", "Show who has used how much of a shared machine."),
+        Entry("machine", "machine:machine", "Share the cards between the users of this machine."),
     ),
     "Kubernetes": (
         *_CLUSTER,
@@ -107,7 +110,7 @@ HAMI = {
     ),
 }
 
-#: Of ``hami top``.
+#: The commands of ``hami top``.
 TOP = {
     "Commands": (
         Entry("node", "kubernetes.overview:top_node", "Show what the cards of each node do."),
@@ -115,7 +118,7 @@ TOP = {
     )
 }
 
-#: Of ``kubectl hami``: the commands about a cluster.
+#: The commands of ``kubectl hami``, all about a cluster.
 KUBECTL = {
     "Commands": (
         *_CLUSTER,

@@ -14,8 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ import click
 from hami_py import config
 from hami_py.cli.options import limit_options
 from hami_py.cli.output import report
-from hami_py.errors import DriverError, HamiError, InvalidValue, NoDevice, NoDriver, StateError
+from hami_py.errors import DriverError, HamiError, InvalidValue, NoDevice, NoDriver, state_errors
 from hami_py.model import LimitRequest, parse_options
 from hami_py.slices import plan_new
 
@@ -38,11 +37,13 @@ _NO_LIMITS: Mapping[str, list[str]] = {"gpumem": [], "gpucores": [], "mode": [],
 """Options that may be missing in the metadata of an older kernel."""
 
 _REQUIREMENT = "ipykernel>=6,!=7.0.*,!=7.1.*,!=7.2.*,!=7.3.*"
-"""As in pyproject.toml, which explains the excluded versions."""
+"""The same as in pyproject.toml, which explains the excluded versions."""
 
 _CAN_START = "from ipykernel.kernelbase import Kernel; Kernel.interrupt_request"
 _DEADLINE = 60
 """Seconds for importing ipykernel; it usually takes one."""
+
+_FILES = "kernel spec", "make its directory writable, or set JUPYTER_DATA_DIR to another directory"
 
 
 @click.group(no_args_is_help=False)
@@ -110,7 +111,7 @@ def install(
         "interrupt_mode": "message",
         "metadata": {_OURS: {**limits, "devices": devices, "python": python}},
     }
-    with _usable("kernel spec"), tempfile.TemporaryDirectory() as folder:
+    with state_errors(*_FILES), tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.json").write_text(json.dumps(spec, indent=1))
         try:
             where = manager.install_kernel_spec(folder, name, user=True)
@@ -148,7 +149,7 @@ def remove(name: str) -> None:
     if found is None or _ours(found) is None:
         fix = "`hami jupyter list` lists hami's kernels; `jupyter kernelspec remove` removes others"
         raise InvalidValue("NAME", name, fix)
-    with _usable("kernel spec"):
+    with state_errors(*_FILES):
         click.echo(f"removed {manager.remove_kernel_spec(name.lower())}")
 
 
@@ -202,7 +203,8 @@ def _manager() -> "KernelSpecManager":
     try:
         from jupyter_client.kernelspec import KernelSpecManager  # noqa: PLC0415
     except ImportError as error:
-        fix = f"install it: {sys.executable} -m pip install 'hami-py[jupyter]'"
+        wheel = '"$(ls dist/hami_py-*.whl)[jupyter]"'
+        fix = f"install the wheel with its extra: {sys.executable} -m pip install {wheel}"
         raise HamiError(
             "jupyter_client", "it is not installed for the Python of hami", fix
         ) from error
@@ -239,13 +241,3 @@ def _ours(found: Mapping[str, Any]) -> dict[str, Any] | None:
     """The options of a kernel spec of ours; None for other specs."""
     ours = found["spec"].get("metadata", {}).get(_OURS)
     return ours if isinstance(ours, dict) else None
-
-
-@contextmanager
-def _usable(what: str) -> Iterator[None]:
-    """Turn every ``OSError`` about a file into a ``StateError``."""
-    try:
-        yield
-    except OSError as error:
-        fix = "make its directory writable, or set JUPYTER_DATA_DIR to another directory"
-        raise StateError(f"{what} {error.filename}", error.strerror or str(error), fix) from error

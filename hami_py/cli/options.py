@@ -1,7 +1,8 @@
-"""The options that set a slice's limits, for every command that creates or changes a slice."""
+"""The options that several commands have: a slice's limits, and the seconds between two looks."""
 
+import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -33,10 +34,29 @@ _OPTIONS = (
         "--priority",
         type=click.Choice(PRIORITIES),
         help="Slices with a higher priority get the card first, whatever their shares are. A soft"
-        " slice, or one without a share, can then take all the time. Has an effect if any slice on"
-        " the card has a share.",
+        " slice, or one without a share, may take all but 2 % of the card's time. Has an effect if"
+        " any slice on the card has a share.",
     ),
 )
+
+
+class Seconds(click.FloatRange):
+    """Seconds between two looks: a day at most, and a number."""
+
+    def __init__(self, shortest: float) -> None:
+        super().__init__(min=shortest, max=86_400)
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """As the range does, which accepts NaN."""
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
 
 
 def limit_options(command: _Command) -> _Command:

@@ -10,13 +10,15 @@ from dataclasses import asdict
 import click
 
 from hami_py import config
+from hami_py.cli.options import Seconds
 from hami_py.cli.output import report
 from hami_py.cli.ps_table import Key, lines, rated
 from hami_py.cli.summary import table
 from hami_py.config import Settings
 from hami_py.model import Rates, SliceInfo
 from hami_py.slices import ended as ended_slices
-from hami_py.slices import list_slices
+from hami_py.slices import list_own, list_slices
+from hami_py.slices.machine import NoAnswer
 
 _ENDED = 20
 """How many slices that have ended the table has: about a screen."""
@@ -26,17 +28,20 @@ Show = Callable[[Sequence[SliceInfo]], None]
 
 @click.command()
 @click.option("--processes", "-p", is_flag=True, help="Also list the processes of each slice.")
+@click.option(
+    "--all", "everyone", is_flag=True, help="Also those of others that `hami machine` lets you see."
+)
 @click.option("--ended", is_flag=True, help="List the last slices that ended instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; in bytes and seconds.")
 @click.option(
     "--watch",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     is_flag=False,
     flag_value=1.0,
     metavar="[SECONDS]",
     help="Repeat every SECONDS (default: 1) until Ctrl-C.",
 )
-def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None:
+def ps(processes: bool, everyone: bool, ended: bool, as_json: bool, watch: float | None) -> None:
     """List your slices, their limits and usage.
 
     USED includes DRIVER: what the driver has taken beyond the programs' requests.
@@ -47,20 +52,24 @@ def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None
     LAST USED is how long ago a process of the slice that still runs worked on the card. It is
     measured as GPU TIME is, and for a slice inside another one not at all.
 
-    USER is who runs the slice's processes, or has created it.
+    USER is who runs the slice's processes, or has created it. Where `hami machine` runs, it is
+    whose slice it is.
 
     STATE is `running`, `kept` (unused; it remains until `hami rm`), `ending` (its creator has
     exited; it is removed after its last process) or `damaged`.
+
+    Where `hami machine` runs, `default` is your slice for all other programs; only the policy
+    changes it. If the service does not answer, its slices are missing, and the exit code is 1.
     """
     settings = config.read()
     if ended:
-        if processes or watch is not None:
-            raise click.UsageError("--ended has neither processes nor changes to watch.")
+        if processes or everyone or watch is not None:
+            raise click.UsageError("--ended has neither processes, others nor changes to watch.")
         _show_ended(settings, as_json=as_json)
         return
 
     def read() -> list[SliceInfo]:
-        return list_slices(settings)
+        return list_slices(settings, everyone=everyone)
 
     rates = Rates[Key]()
 
@@ -75,7 +84,11 @@ def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None
 
     show: Show = as_array if as_json else as_lines
     if watch is None:
-        show(read())
+        try:
+            show(read())
+        except NoAnswer:
+            show(list_own(settings))
+            raise
         return
     # Ctrl-C ends --watch, and is not a failure.
     with suppress(KeyboardInterrupt):
@@ -91,7 +104,7 @@ def ps(processes: bool, ended: bool, as_json: bool, watch: float | None) -> None
 
 
 def _show_ended(settings: Settings, *, as_json: bool) -> None:
-    found = ended_slices(settings.runtime_directory)
+    found = ended_slices(settings.runtime_directory, settings.node_runtime)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=2))
         return

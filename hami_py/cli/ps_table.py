@@ -1,7 +1,7 @@
 """The table of ``hami ps``: slices as lines of text, and their recent use of the cards."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from hami_py.cli.output import align, legible_command
@@ -40,6 +40,8 @@ def uses_of(slice_: SliceInfo) -> list[SliceUse]:
         SliceUse(
             use=card,
             pod=slice_.name or slice_.id[:SHOWN_ID],
+            # Names are unique among the slices of one user.
+            namespace=slice_.owner or "",
             id=slice_.id,
             is_known=bool(slice_.cards),
             processes=len(slice_.processes),
@@ -69,7 +71,7 @@ def lines(
     """
     shown = [column for column in COLUMNS if column.key not in without]
     uses = [
-        (slice_, at, replace(use, share_used=(shares or {}).get(use.key)))
+        (slice_, at, use.with_share_used((shares or {}).get(use.key)))
         for slice_ in slices
         for at, use in enumerate(uses_of(slice_))
     ]
@@ -95,9 +97,7 @@ def _cell(column: Column, slice_: SliceInfo, row: SliceUse) -> str:
 
 def _time(_: SliceInfo, row: SliceUse) -> str:
     time, share = duration(row.use.engine_time), row.share_used
-    # Without a share, no growth can also mean that engine time is not measured.
-    is_measured = share is not None and (share > 0 or row.use.share is not None)
-    return f"{time} ({100 * (share or 0):.0f}%)" if row.use.engine_time and is_measured else time
+    return time if share is None or not row.use.engine_time else f"{time} ({100 * share:.0f}%)"
 
 
 def _count(slice_: SliceInfo, _: SliceUse) -> str:

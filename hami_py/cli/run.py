@@ -136,7 +136,7 @@ def run(
                 _report_bypasses(watcher, program, strict=strict)
                 return watcher.pause()
 
-            notifications = Notifications(base, directory)
+            notifications = Notifications(base, settings)
             environment = notifications.environment(base)
             words = with_own_pid(command, environment)
             try:

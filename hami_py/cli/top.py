@@ -9,6 +9,7 @@ import click
 
 from hami_py import config, gpu
 from hami_py.cli.commands import TOP, Commands
+from hami_py.cli.options import Seconds
 from hami_py.cli.top_state import Reading, process_rows, rows_of, rows_of_own
 from hami_py.config import HAMI_SLICE, Settings
 from hami_py.model import NodeCard, SliceInfo, SliceUse
@@ -18,7 +19,7 @@ from hami_py.slices import card_users, cards, limits, list_slices, overbooked, u
 @click.group(cls=Commands, titles=TOP, invoke_without_command=True)
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(0.1),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -63,7 +64,7 @@ def top(context: click.Context, interval: float) -> None:
 def read_machine(
     settings: Settings,
 ) -> tuple[Sequence[NodeCard], Sequence[SliceUse], Sequence[SliceInfo]]:
-    """The cards of this machine, and the user's slices on them: as rows, and as they are."""
+    """The cards of this machine, and the slices that the user may see: as rows, and as they are."""
     found = cards(settings)
     free = gpu.memory_free([card.uuid for card in found])
     totals = {card.uuid: card.memory_total for card in found}
@@ -72,7 +73,7 @@ def read_machine(
         NodeCard(each.uuid, each.index, each.name, each.memory_total, used.get(each.uuid))
         for each in found
     ]
-    slices = list_slices(settings)
+    slices = list_slices(settings, everyone=True)
     around = {Path(each).name for each in settings.environment.get(HAMI_SLICE, "").split(":")}
     if limits(settings).source == "none" or any(each.id in around for each in slices):
         return known, rows_of(slices), slices

@@ -70,7 +70,9 @@ def rows_of_own(usages: Sequence[CardUsage], cards: Sequence[Card]) -> list[Slic
     indexes = {card.uuid: card.index for card in cards}
     return [
         SliceUse(
-            use=replace(card, index=indexes.get(card.uuid)), pod=OWN, processes=len(card.processes)
+            use=replace(card, index=indexes.get(card.uuid)),
+            pod=OWN,
+            processes=sum(process.alive for process in card.processes),
         )
         for card in usages
     ]
@@ -105,6 +107,7 @@ class TopState:
     _memory: dict[str, deque[float]] = field(default_factory=dict)
     _busy: dict[Key, deque[float]] = field(default_factory=dict)
     _rates: Rates[Key] = field(default_factory=Rates)
+    _shares: dict[Key, float | None] = field(default_factory=dict)
 
     def take(self, reading: Reading, now_s: float) -> Screen:
         """The picture after a reading; ``now_s`` is of any monotonic clock."""
@@ -112,16 +115,18 @@ class TopState:
             each.uuid: _with(self._memory.get(each.uuid), _part(each)) for each in reading.cards
         }
         shares = self._rates.take((row.key, now_s, row.use.engine_time) for row in reading.rows)
-        self._busy = {key: _with(self._busy.get(key), share) for key, share in shares.items()}
+        self._shares = {
+            row.key: row.with_share_used(shares[row.key]).share_used for row in reading.rows
+        }
+        self._busy = {key: _with(self._busy.get(key), part) for key, part in self._shares.items()}
         return self.screen(reading)
 
     def screen(self, reading: Reading) -> Screen:
         """The picture of a reading that was taken, in the order that is chosen now."""
         name = ORDERS[self.order]
-        busy = [self._busy[row.key] for row in reading.rows]
         rows = [
-            (replace(row, share_used=history[-1] if history else None), history)
-            for row, history in zip(reading.rows, busy, strict=True)
+            (replace(row, share_used=self._shares[row.key]), self._busy[row.key])
+            for row in reading.rows
         ]
 
         def place(of: tuple[SliceUse, object]) -> tuple[float, str]:

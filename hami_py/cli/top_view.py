@@ -47,7 +47,7 @@ class Drawing:
 
     @classmethod
     def on(cls, console: Console) -> Drawing:
-        """For this terminal."""
+        """The drawing for this terminal."""
         return cls(console.options.ascii_only, 60 if console.width >= _WIDE else 20)
 
     def bar(self, part: float | None) -> Text:
@@ -104,7 +104,7 @@ _PROCESSES = Columns(
 def picture(
     screen: Screen, drawing: Drawing, *, keys: bool, width: int, height: int | None = None
 ) -> Text:
-    """All of it, or as much as a terminal of this size shows; ``keys``: with their meaning."""
+    """The screen, or as much of it as has room; ``keys``: with the meaning of the keys."""
     cards = [list(_card_cells(state, history, drawing)) for state, history in screen.cards]
     slices = [list(_cells(row, history, drawing)) for row, history in screen.rows]
     overflow: OverflowMethod = "crop" if drawing.ascii_only else "ellipsis"

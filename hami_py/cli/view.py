@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from hami_py import config
-from hami_py.cli.kubernetes.common import (
-    api_server_options,
-    kubernetes_extra,
-    parse_listen,
-    run_service,
-)
+from hami_py.cli.kubernetes.common import api_server_options
 from hami_py.cli.kubernetes.settings import read_settings, settings_option
+from hami_py.cli.service import kubernetes_extra, parse_listen, run_service
 from hami_py.cli.top import read_machine
-from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
+from hami_py.model.names import parse_address
 
 if TYPE_CHECKING:
     from hami_py.kube import UserServers
@@ -106,11 +102,7 @@ def _servers(
         raise click.UsageError("Give --api-server and --certificate-authority together.")
     if api_server is None or authority is None:
         return UserServers.of_kubeconfig(kubeconfig, context)
-    host, _, port = api_server.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal():
-        fix = "write an address and a port, such as 10.96.0.1:443"
-        raise InvalidValue("--api-server", api_server, fix)
-    name = host.strip("[]")
+    name, port = parse_address("--api-server", api_server, "10.96.0.1:443")
     url = f"https://[{name}]:{port}" if ":" in name else f"https://{name}:{port}"
     return UserServers.at(url, authority)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from hami_py.model import Level
 from hami_py.model.pods import wire
 from hami_py.model.pods.decoding import prepare
 
@@ -135,6 +136,7 @@ class AllocatedCard(msgspec.Struct, frozen=True):
         cores: the percentage of its time that may be allocated; ``cores_allocated`` likewise.
         slots_allocated: the containers that have part of it.
         state: ``schedulable``, ``cordoned``, ``unhealthy`` or ``missing``.
+        level: the strongest level that it offers.
     """
 
     uuid: str
@@ -145,6 +147,7 @@ class AllocatedCard(msgspec.Struct, frozen=True):
     cores_allocated: int
     slots_allocated: int
     state: str
+    level: Level
 
 
 class AllocatedNode(msgspec.Struct, frozen=True):

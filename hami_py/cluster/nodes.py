@@ -25,6 +25,7 @@ from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Undecoded
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
+from hami_py.node.levels import with_levels
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ class NodeSink:
         """Takes a node that is new or changed. Most changes do not concern its cards."""
         try:
             seen = pods.read_node(node, self._shared.settings)
+            seen = with_levels(seen) if seen is not None else None
         except HamiError as error:
             self._unknown_cordons.pop(node.name, None)
             self._set(node.name, None, self._report(node.name, error))

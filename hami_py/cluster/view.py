@@ -32,6 +32,7 @@ from hami_py.kube import ApiServer, Sink, Undecoded, list_objects, path_of
 from hami_py.kube.errors import NotFound
 from hami_py.model import legible, pods
 from hami_py.model.pods import objects, wire
+from hami_py.node.levels import NOTHING_STRONGER, Enforcement, enforcement
 
 T = TypeVar("T")
 
@@ -149,6 +150,18 @@ class ClusterView:
     def usage(self) -> list[AllocatedNode]:
         """The allocated resources by node; a removed node that still has pods is included."""
         return msgspec.json.decode(self._allocator.usage(), type=list[AllocatedNode])
+
+    def enforcement(self, node: str, cards: Iterable[str] = ()) -> Enforcement | None:
+        """How strongly the limits of new containers are enforced on these cards of a node.
+
+        None = the node has no cards.
+        """
+        found = next((each for each in self.usage() if each.present and each.name == node), None)
+        if found is None:
+            return None
+        is_kernel = any(card.level == "kernel" for card in found.cards)
+        no_kernel = None if is_kernel else NOTHING_STRONGER
+        return enforcement(found.mode, self._settings.core_policy, no_kernel, cards=cards)
 
     def namespaces(self) -> list[AllocatedNamespace]:
         """The resources of each namespace that has pods or quotas, by name."""

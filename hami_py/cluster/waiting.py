@@ -64,7 +64,7 @@ class Wait:
     longest_s: float = 0.0
 
     def plus(self, seconds: float) -> Wait:
-        """With another pod, which was created so many seconds ago."""
+        """The wait with another pod, which was created so many seconds ago."""
         return Wait(self.count + 1, max(self.longest_s, seconds))
 
 

@@ -81,7 +81,7 @@ class Health:
         self._quiet = quiet
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
         # Written by the probing thread.
         self._limit: _Limit | None = None
         self._reasons: Mapping[str, str] = {}
@@ -98,8 +98,8 @@ class Health:
         watching = threading.Thread(
             target=self._watch, args=[probing], name="gpu-health-watchdog", daemon=True
         )
-        self._threads = [probing, watching]
-        for thread in self._threads:
+        self.threads = [probing, watching]
+        for thread in self.threads:
             thread.start()
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class Health:
         """
         self._stop.set()
         until = time.monotonic() + 0.9
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def unhealthy(self) -> Mapping[str, str]:

@@ -1,21 +1,29 @@
 """The cards of a node, as the scheduler gets to know them.
 
+A MIG instance is a card of its own, and its GPU is none. A compute instance that shares the memory
+of its GPU instance with others is left out: the container that has it would have no limit.
+
 Numbers that NVML does not have for a card, such as its NUMA node, are left out. A card that does
 not answer is left out and logged.
 """
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.gpu.driver_memory import driver_memory
-from hami_py.gpu.nvml import cuda_total, read_each, reported_total, session
-from hami_py.model.cards import DriverMemory
+from hami_py.gpu.nvml import cuda_total, is_partitioned, read_each, reported_total, session
+from hami_py.model.cards import DriverMemory, is_mig
 from hami_py.model.pods.wire import Card
 
+_log = logging.getLogger(__name__)
+
 _MIB = 1 << 20
+
+_WHOLE = 100
 
 _NUMA_NODES = 64
 """Bits of the set of NUMA nodes that NVML is asked for; no machine has more."""
@@ -35,6 +43,21 @@ _NVLINK = 100
 
 
 @dataclass(frozen=True)
+class Instance:
+    """Where a MIG instance is.
+
+    Attributes:
+        minor: of the device node of its GPU.
+        gpu_instance: the ID of the GPU instance on the GPU.
+        compute_instance: the ID of the compute instance in the GPU instance.
+    """
+
+    minor: int
+    gpu_instance: int
+    compute_instance: int
+
+
+@dataclass(frozen=True)
 class Inventory:
     """The cards of a node.
 
@@ -43,23 +66,39 @@ class Inventory:
         driver_memory: by UUID, what the driver takes beyond what programs request.
         left_out: by NVML's index, the error of each GPU that does not answer; read the inventory
             again until there is none.
+        instances: where each MIG instance is, by UUID.
+        partitioned: the UUIDs of the GPUs in MIG mode, which are no cards.
     """
 
     cards: tuple[Card, ...]
     driver_memory: Mapping[str, DriverMemory]
     driver: str
     left_out: Mapping[int, str]
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    partitioned: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A card that answers; ``memory`` in bytes."""
+    """A card that answers.
+
+    Attributes:
+        memory: bytes.
+        cores: percent of its GPU.
+        gpu: the handle of its GPU; of a card that is no MIG instance, its own.
+        instance: of a MIG instance.
+        is_shared: other compute instances use the same memory.
+    """
 
     handle: object
     index: int
     uuid: str
     model: str
     memory: int
+    cores: int
+    gpu: object
+    instance: Instance | None = None
+    is_shared: bool = False
 
 
 def inventory(slots: int) -> Inventory:
@@ -71,27 +110,59 @@ def inventory(slots: int) -> Inventory:
     """
     with session():
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        found, left_out = read_each(_read)
+        read, left_out = read_each(_read)
+        found = [each for each in read if not each.is_shared]
+        for each in read:
+            if each.is_shared:
+                _log.warning("%s is left out: other compute instances use its memory", each.uuid)
+        partitioned = frozenset(_partitioned())
+        gpus = [each for each in found if each.instance is None]
         cards = tuple(
             Card(
                 each.uuid,
                 each.index,
                 each.model,
                 each.memory // _MIB,
-                slots=slots,
-                numa=_numa(each.handle),
-                links=_links(each.handle, [other for other in found if other is not each]),
+                cores=each.cores,
+                slots=slots if each.instance is None else 1,
+                numa=_numa(each.gpu),
+                links=_links(each.handle, [other for other in gpus if other is not each])
+                if each.instance is None
+                else {},
             )
             for each in found
         )
     figures = {each.uuid: driver_memory(each.model) for each in found}
-    return Inventory(cards, figures, driver, left_out)
+    instances = {each.uuid: each.instance for each in found if each.instance is not None}
+    return Inventory(cards, figures, driver, left_out, instances, partitioned)
 
 
 def _read(handle: object, index: int) -> _Found:
     uuid = str(pynvml.nvmlDeviceGetUUID(handle))
     model = str(pynvml.nvmlDeviceGetName(handle))
-    return _Found(handle, index, uuid, model, reported_total(handle) or cuda_total(uuid))
+    memory = reported_total(handle) or cuda_total(uuid)
+    if not is_mig(uuid):
+        return _Found(handle, index, uuid, model, memory, _WHOLE, handle)
+    gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    instance = Instance(
+        int(pynvml.nvmlDeviceGetMinorNumber(gpu)),
+        int(pynvml.nvmlDeviceGetGpuInstanceId(handle)),
+        int(pynvml.nvmlDeviceGetComputeInstanceId(handle)),
+    )
+    slices = pynvml.nvmlDeviceGetAttributes(handle)
+    # A GPU has as many compute slices as it can have instances.
+    cores = _WHOLE * slices.computeInstanceSliceCount // pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
+    is_shared = slices.computeInstanceSliceCount < slices.gpuInstanceSliceCount
+    return _Found(handle, index, uuid, model, memory, cores, gpu, instance, is_shared)
+
+
+def _partitioned() -> Iterator[str]:
+    """The UUIDs of the GPUs in MIG mode."""
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        with suppress(pynvml.NVMLError):
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+            if is_partitioned(gpu):
+                yield str(pynvml.nvmlDeviceGetUUID(gpu))
 
 
 def _numa(handle: object) -> int | None:

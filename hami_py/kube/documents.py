@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hami_py.errors import InvalidValue, StateError
+from hami_py.errors import InvalidValue, state_errors
 
 if TYPE_CHECKING:
     import yaml
@@ -26,11 +26,8 @@ def read_file(path: Path) -> bytes:
     Raises:
         StateError: it cannot be read.
     """
-    try:
+    with state_errors(str(path), "name a file that can be read"):
         return path.read_bytes()
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise StateError(str(path), why, "name a file that can be read") from error
 
 
 def read_documents(path: Path, *, unique: bool = False) -> Iterator[object]:

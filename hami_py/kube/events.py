@@ -74,18 +74,18 @@ class EventWriter:
         self._server, self._component, self._host = server, component, host
         self._queue: queue.Queue[Event | None] = queue.Queue(_MOST)
         self._written: dict[tuple[Reference, str, str], float] = {}
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End the thread; events that wait are dropped."""
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put(None)
-        self._thread.join(_DEADLINE_S)
+        self.thread.join(_DEADLINE_S)
 
     def write(self, event: Event) -> None:
         """Write an event soon, unless an equal one was written in the last ten minutes."""

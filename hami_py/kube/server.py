@@ -386,7 +386,7 @@ def failure(what: str, code: int, status: Status) -> KubeError:
 
 _KINDS: dict[int, tuple[type[KubeError], str]] = {
     401: (Forbidden, "check the credentials"),
-    403: (Forbidden, "grant the service account the right (deploy/ has the roles)"),
+    403: (Forbidden, "ask for this right; docs/operate.md, Ask about pods, has a ClusterRole"),
     404: (NotFound, "check whether it still exists"),
     409: (Conflict, "read it again, then try again"),
     410: (Expired, "list again"),

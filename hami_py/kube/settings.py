@@ -22,7 +22,7 @@ def read_settings(path: str | os.PathLike[str]) -> PodSettings:
         InvalidValue: the file is not valid YAML, has an unknown or repeated field, or a value of a
             wrong type or out of range. ``field`` begins with the path.
         StateError: the file cannot be read.
-        ImportError: PyYAML is missing; ``hami-py[kubernetes]`` installs it.
+        ImportError: PyYAML is missing; the extra ``kubernetes`` installs it.
     """
     file = Path(path)
     documents = list(read_documents(file, unique=True))

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hami_py.errors import StateError
+from hami_py.errors import state_errors
 from hami_py.kube.server import ApiServer
 
 if TYPE_CHECKING:
@@ -48,11 +48,8 @@ class UserServers:
         """
         from kubernetes import client  # noqa: PLC0415
 
-        try:
+        with state_errors(str(authority), "name a file with certificates"):
             authority.read_bytes()
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise StateError(str(authority), why, "name a file with certificates") from error
         configuration = client.Configuration()
         configuration.host, configuration.ssl_ca_cert = url, str(authority)
         return cls(configuration)

@@ -11,12 +11,15 @@ from hami_py.model.events import (
 )
 from hami_py.model.gangs import gang_of_namespace, gang_of_user
 from hami_py.model.limits import (
+    LEVELS,
     MODES,
     PRIORITIES,
     CardLimit,
+    Level,
     Limits,
     Mode,
     Priority,
+    TimeLevel,
     lowest,
     lowest_priority,
     lowest_share,
@@ -35,7 +38,6 @@ from hami_py.model.request import (
 )
 from hami_py.model.usage import (
     CardUsage,
-    Level,
     NodeCard,
     ProcessUsage,
     Rates,

@@ -25,11 +25,12 @@ class DriverMemory:
     granule: int | None = None
 
 
-_PREFIXES = ("GPU-", "MIG-")
+_MIG = "MIG-"
+_PREFIXES = ("GPU-", _MIG)
 """How UUIDs begin."""
 
 UNKNOWN = DriverMemory()
-"""Of a card whose model is not known."""
+"""The driver memory of a card whose model is not known."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Card:
     name: str
     memory_total: int
     driver_memory: DriverMemory = UNKNOWN
+
+
+def is_mig(uuid: str) -> bool:
+    """Whether it is the UUID of a MIG instance."""
+    return uuid.startswith(_MIG)
 
 
 def find(cards: Sequence[Card], name: str, field: str) -> Card:
@@ -94,7 +100,7 @@ def visible(
     if visible_devices is None:
         return list(cards)
     numbers_agree = device_order == "PCI_BUS_ID" or len({card.name for card in cards}) == 1
-    numbers_agree = numbers_agree and not any(card.uuid.startswith("MIG-") for card in cards)
+    numbers_agree = numbers_agree and not any(is_mig(card.uuid) for card in cards)
     numbers_agree = numbers_agree or counted
     found: list[Card] = []
     for entry in visible_devices.split(","):

@@ -13,7 +13,19 @@ effect."""
 
 Priority: TypeAlias = Literal["low", "normal", "high"]
 """The order in which slices get a card: the highest first, whatever the shares are. A hard share
-leaves the rest to lower priorities; a soft slice, or one without a share, may take all time."""
+leaves the rest to lower priorities; a soft slice, or one without a share, may take all but 2 % of
+the card's time."""
+
+Level: TypeAlias = Literal["none", "preload", "kernel", "mig"]
+"""The part that enforces a limit on memory: nothing, the preload library, the driver by control
+group, or a MIG instance."""
+
+TimeLevel: TypeAlias = Literal["none", "lease", "mps", "mig"]
+"""The part that enforces a limit on time: nothing, the coordinator's leases, NVIDIA's MPS server,
+or a MIG instance."""
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""From the weakest to the strongest."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)

@@ -41,3 +41,16 @@ def check_object_name(field: str, text: str) -> str:
 def legible(name: str) -> str:
     """A name for a message: quoted if it is empty or has characters that would garble the line."""
     return name if name and name.isprintable() else json.dumps(name)
+
+
+def parse_address(field: str, text: str, example: str, first_port: int = 1) -> tuple[str, int]:
+    """Parse ``ADDRESS:PORT``; an IPv6 address is in brackets.
+
+    Raises:
+        InvalidValue: it is none, or the port is below the first one.
+    """
+    host, _, port = text.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= len("65535")
+    if not host or not is_number or not first_port <= int(port) < 1 << 16:
+        raise InvalidValue(field, text, f"write an address and a port, such as {example}")
+    return host.strip("[]"), int(port)

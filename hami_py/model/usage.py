@@ -27,7 +27,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from hami_py._native import AccountSnapshot
 from hami_py._native import ProcessUse as AccountProcess
-from hami_py.model.limits import CardLimit, Mode, Priority, regime
+from hami_py.model.limits import CardLimit, Level, Mode, Priority, TimeLevel, regime
 
 _NS = 1_000_000_000
 
@@ -49,7 +49,7 @@ class Use:
         throttled: seconds of wall time in which launches had to wait, summed over processes.
         debt: seconds of engine time used in advance, for which the processes wait now.
         last_used: when a living process last worked on the card, in seconds since 1970; None =
-            unknown. It is measured as engine time is, and in the outermost slice alone.
+            unknown. It is known only in the outermost slice, and only while this slice has a share.
     """
 
     uuid: str
@@ -121,20 +121,20 @@ class Usage:
     cards: tuple[CardUsage, ...]
 
 
-def use_of(process: AccountProcess, row: int, uuid: str) -> Use | None:
+def use_of(process: AccountProcess, row: int, limit: CardLimit) -> Use | None:
     """The use of a row's card by a process of an account; None if it has never used the card."""
     times = (process.used_ns[row], process.throttled_ns[row], process.debt_ns[row])
     if not any((process.memory[row], process.refusals[row], *times[:2])):
         return None
     return Use(
-        uuid=uuid,
+        uuid=limit.uuid,
         memory_used=process.memory[row],
         driver_memory=process.driver_memory[row],
         refusals=process.refusals[row],
         engine_time=times[0] / _NS,
         throttled=times[1] / _NS,
         debt=times[2] / _NS,
-        last_used=process.last_used[row],
+        last_used=_last_used([process], row, limit),
     )
 
 
@@ -154,7 +154,6 @@ def slice_card(
         return card
     living = [process for process in account.processes if process.alive]
     measured = account.measured_memory[row] if living else 0
-    active = [process.last_used[row] or 0.0 for process in living]
     return replace(
         card,
         memory_used=account.memory_used[row],
@@ -164,8 +163,14 @@ def slice_card(
         engine_time=account.used_ns[row] / _NS,
         throttled=account.throttled_ns[row] / _NS,
         debt=sum(process.debt_ns[row] for process in living) / _NS,
-        last_used=max(active, default=0.0) or None,
+        last_used=_last_used(living, row, limit),
     )
+
+
+def _last_used(processes: Iterable[AccountProcess], row: int, limit: CardLimit) -> float | None:
+    if limit.share is None:
+        return None  # Processes may work now without being measured.
+    return max((process.last_used[row] or 0.0 for process in processes), default=0.0) or None
 
 
 SliceState: TypeAlias = Literal["running", "kept", "ending", "damaged"]
@@ -180,8 +185,8 @@ class SliceProcess:
     """One process of a slice.
 
     Attributes:
-        pid: in the process's own PID namespace.
-        command: its command line; empty if it is unknown (another PID namespace).
+        pid: in our PID namespace; in the process's own if it is not found in ours.
+        command: its command line; empty if it is unknown (not found in ours).
         cards: the cards on which it holds memory, was refused memory, or has engine time; empty for
             a process that has not called CUDA.
         bypass: why no limit holds for it although it uses the GPU: it has the driver, and not the
@@ -198,7 +203,7 @@ class SliceProcess:
 
 @dataclass(frozen=True)
 class SliceInfo:
-    """One slice of this user at one moment.
+    """One slice at one moment.
 
     Attributes:
         id: its unique id. ``hami run --join`` and ``hami rm`` accept the start of it, if it is
@@ -215,6 +220,7 @@ class SliceInfo:
         gang: the name of its gang; None = it has none.
         user: the users who run its processes, or without processes the user who has created it;
             None = unknown.
+        owner: the user whose slice it is, if the service of a machine has made it.
     """
 
     id: str
@@ -229,6 +235,7 @@ class SliceInfo:
     damage: str | None
     gang: str | None = None
     user: str | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -254,10 +261,6 @@ class Summary:
     cards: tuple[SliceCard, ...]
 
 
-Level: TypeAlias = Literal["preload", "none"]
-"""How the limits of a container are enforced."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SliceUse:
     """A slice on one of its cards: of this machine, or a container of a pod.
@@ -274,7 +277,9 @@ class SliceUse:
             None = unknown.
         processes: how many it has; of a container, those that use the library. None = unknown, or
             the container has not started.
-        level: how the limits of a container are enforced; None = unknown.
+        level: what enforces the memory limit of a container; None = unknown.
+        time_level: what enforces its limit on time; None = unknown.
+        enforcement: both, and why nothing stronger does, in one sentence; None = unknown.
         state: the slice's state; empty for a container.
         user: who runs its programs; None = unknown.
         command: its command line, on one line; None = unknown.
@@ -290,6 +295,8 @@ class SliceUse:
     share_used: float | None = None
     processes: int | None = None
     level: Level | None = None
+    time_level: TimeLevel | None = None
+    enforcement: str | None = None
     state: str = ""
     user: str | None = None
     command: str | None = None
@@ -314,6 +321,12 @@ class SliceUse:
     def regime(self) -> str:
         """The share, how it is enforced, and the priority, as text."""
         return regime(self.use.share, self.use.mode, self.use.priority)
+
+    def with_share_used(self, part: float | None) -> "SliceUse":
+        """With the part of the card's time that was measured."""
+        # Without a share, no growth can also mean that engine time is not measured.
+        is_known = part or self.use.share is not None
+        return replace(self, share_used=part if is_known else None)
 
     @property
     def share_limit(self) -> float | None:

@@ -7,4 +7,4 @@
 from hami_py.monitor.figures import NodeFigures, PodExcess, Starts, decode, encode, used_shares
 from hami_py.monitor.hami_names import hami_exposition
 from hami_py.monitor.history import Histories, History, Reading, decode_history, readings_of
-from hami_py.monitor.metrics import exposition
+from hami_py.monitor.metrics import exposition, machine_exposition

@@ -45,7 +45,7 @@ class Starts:
 
 @dataclass(frozen=True)
 class NodeFigures:
-    """All of them.
+    """The figures of one node.
 
     Attributes:
         containers: its containers with cards, from the binding of their pods on.

@@ -42,7 +42,7 @@ _OF_CONTAINERS = (
 
 
 def hami_exposition(figures: NodeFigures) -> bytes:
-    """All of them in Prometheus' text format."""
+    """The metrics with HAMi's names, in Prometheus' text format."""
     return generate_latest(_Figures(figures))
 
 

@@ -7,7 +7,8 @@ https://github.com/NVIDIA/dcgm-exporter
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from prometheus_client import generate_latest
@@ -15,19 +16,55 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from hami_py.model import SliceUse
+from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import CARDS, SLICES, Column
 from hami_py.monitor.figures import NodeFigures
 
 R = TypeVar("R")
 
 _CARD = ("Hostname", "gpu", "UUID", "modelName")
+_USERS = (
+    ("hami_user_held_byte_seconds", "Memory that the user's processes hold by NVML, over time."),
+    ("hami_user_reserved_card_seconds", "Parts of cards that the user's slices have, over time."),
+)
+"""They begin when the service starts."""
+
 _CONTAINER = (*_CARD, "namespace", "pod", "container")
 
 
 def exposition(figures: NodeFigures) -> bytes:
     """All figures of a node."""
     return generate_latest(_Figures(figures))
+
+
+def machine_exposition(figures: NodeFigures, totals: Mapping[str, Sequence[float]]) -> bytes:
+    """The figures of a machine that users share.
+
+    Args:
+        figures: its slices as containers: the user as the namespace, the kind as the container.
+        totals: by user, the byte-seconds held and the card-seconds reserved.
+    """
+    return generate_latest(_Machine(figures, totals))
+
+
+class _Machine(Collector):
+    def __init__(self, figures: NodeFigures, totals: Mapping[str, Sequence[float]]) -> None:
+        self._figures, self._totals = figures, totals
+
+    def collect(self) -> Iterator[Metric]:
+        node = _Figures(self._figures)
+        yield from _families(CARDS, _CARD, node.cards())
+        named = [
+            replace(each, metric=each.metric.replace("_container_", "_slice_"))
+            for each in SLICES
+            if each.metric is not None
+        ]
+        yield from _families(named, (*_CARD, "user", "slice", "kind"), node.containers())
+        for at, (name, text) in enumerate(_USERS):
+            family = CounterMetricFamily(name, text, labels=("user",))
+            for user, sums in list(self._totals.items()):
+                family.add_metric((user,), sums[at])
+            yield family
 
 
 class _Figures(Collector):
@@ -37,17 +74,17 @@ class _Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         node = self._figures
-        yield from _families(CARDS, _CARD, [(self._labels(each.uuid), each) for each in node.cards])
-        containers = [(self._container(each), each) for each in node.containers]
+        yield from _families(CARDS, _CARD, self.cards())
+        containers = self.containers()
         yield from _families(SLICES, _CONTAINER, containers)
         level = GaugeMetricFamily(
             "hami_container_enforcement",
-            "1 for preload or none: how its limits are enforced.",
-            labels=(*_CONTAINER, "level"),
+            "1 for what enforces its limit on memory (level) and on time (time).",
+            labels=(*_CONTAINER, "level", "time"),
         )
         for labels, each in containers:
-            if each.level is not None:
-                level.add_metric((*labels, each.level), 1)
+            if each.level is not None and each.time_level is not None:
+                level.add_metric((*labels, each.level, each.time_level), 1)
         yield level
         excess = GaugeMetricFamily(
             "hami_pod_excess_memory_bytes",
@@ -93,6 +130,14 @@ class _Figures(Collector):
             gauge = GaugeMetricFamily(name, text, labels=("Hostname",))
             gauge.add_metric((node.node,), value)
             yield gauge
+
+    def cards(self) -> list[tuple[tuple[str, ...], NodeCard]]:
+        """The cards, with their labels."""
+        return [(self._labels(each.uuid), each) for each in self._figures.cards]
+
+    def containers(self) -> list[tuple[tuple[str, ...], SliceUse]]:
+        """The containers, with their labels."""
+        return [(self._container(each), each) for each in self._figures.containers]
 
     def _labels(self, uuid: str) -> tuple[str, ...]:
         card = self._cards.get(uuid)

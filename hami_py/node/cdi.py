@@ -7,6 +7,10 @@ the edits that NVIDIA's own specification has for the assigned cards, and the mo
 The container runtime refuses a device that is not defined, and the kubelet tries again. So a
 container never starts on other cards than the assigned ones.
 
+A MIG instance that was made after NVIDIA's specification is not in it. Then its edits are ours: the
+device nodes of its GPU and of its two capabilities. The nodes of the whole GPU would show all of
+its instances.
+
     /etc/cdi, /var/run/cdi               NVIDIA's specifications, read here
     /var/run/cdi/hami.json               ours: the containers that are about to start
 
@@ -20,16 +24,17 @@ The format: https://github.com/cncf-tags/container-device-interface/blob/main/SP
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import yaml
 
-from hami_py.errors import StateError
+from hami_py.errors import StateError, state_errors
+from hami_py.gpu.inventory import Instance
 from hami_py.node.slot import Bind
 
 KIND = "hami.io/card"
@@ -40,6 +45,9 @@ Edits: TypeAlias = Mapping[str, Any]
 
 NAME = "hami.json"
 """The file of our specification."""
+
+_FIRST = "0.3.0"
+"""The first version that runtimes read."""
 
 _OLDEST = "0.6.0"
 """The version of a specification without cards of NVIDIA's. containerd 1.7 reads it."""
@@ -56,8 +64,22 @@ _MPS = "/tmp/nvidia-mps"  # noqa: S108
 """The pipes of an MPS daemon, which NVIDIA's specification has if they were there when it was made.
 With them a container would be a client of that daemon, beside our limits of time."""
 
+_NO_MPS = {"env": ["CUDA_MPS_PIPE_DIRECTORY=/nonexistent"]}
+"""Each program looks for a daemon when it initializes CUDA."""
+
 _HOOK_S = 60
 """How long the hook may take. It waits for nothing, except a busy node; the kubelet waits 120 s."""
+
+_NODE = Path("/proc/1/root")
+"""The node's file system: the agent is in the node's PID namespace."""
+
+_MINORS = "proc/driver/nvidia-caps/mig-minors"
+"""The driver's table: the number of the device node of each capability."""
+
+_LIMIT_S = 10
+"""How long the hook may take that waits for the agent. It gives up after 8 s."""
+
+Need: TypeAlias = Literal["required", "wanted"]
 
 _NEEDED_S = 20.0
 """The kubelet has the container created right after its device is defined."""
@@ -88,40 +110,56 @@ class NodeCards:
 
     Args:
         directories: where they are; a later directory counts more, as for the container runtime.
+        instances: where each MIG instance of now is, by UUID.
+        node: the root directory of the node.
     """
 
-    def __init__(self, directories: Sequence[Path]) -> None:
-        self._directories = directories
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        instances: Callable[[], Mapping[str, Instance]] = dict,
+        node: Path = _NODE,
+    ) -> None:
+        self._directories, self._instances, self._node = directories, instances, node
 
     def missing(self, cards: Iterable[str]) -> list[str]:
         """Those of these UUIDs that no specification has as the name of a device."""
-        known = self._devices()
+        known = self.devices()
         return [card for card in cards if card not in known]
 
-    def edits(self, cards: Sequence[str]) -> CardEdits:
+    def edits(self, cards: Sequence[str], *, allows_mps: bool = False) -> CardEdits:
         """The edits for a container with these cards.
+
+        Args:
+            cards: their UUIDs.
+            allows_mps: let it be a client of an MPS daemon: we do not limit its time.
 
         Raises:
             StateError: no specification has one of these cards.
         """
-        known = self._devices()
+        known = self.devices()
         for card in cards:
             if card not in known:
-                raise StateError(f"card {card}", self.why_missing(), FIX)
+                raise StateError(f"card {card}", self.why_missing(card), FIX)
         specifications = [known[card][0] for card in cards]
+        common = _merged(*(each.container_edits for each in specifications))
+        own = _merged(*(known[card][1].container_edits for card in cards))
         return CardEdits(
-            max((_OLDEST, *(each.cdi_version for each in specifications)), key=_number),
-            _for_tenants(_merged(*(each.container_edits for each in specifications))),
-            _for_tenants(_merged(*(known[card][1].container_edits for card in cards))),
+            max((_FIRST, *(each.cdi_version for each in specifications)), key=_number),
+            _for_tenants(common, allows_mps),
+            _merged(_for_tenants(own, allows_mps), None if allows_mps else _NO_MPS),
         )
 
-    def why_missing(self) -> str:
+    def why_missing(self, card: str = "UUID") -> str:
         """Why no container can be allocated a card, in one line."""
         places = " and ".join(map(str, self._directories))
-        return f"no CDI specification in {places} has a device {NVIDIA_KIND}=<its UUID>"
+        return f"no CDI specification in {places} has a device {NVIDIA_KIND}={card}"
 
-    def _devices(self) -> dict[str, tuple[_Specification, _Device]]:
-        """The devices by name. As for the runtime, one that is defined twice is none."""
+    def devices(self) -> dict[str, tuple[_Specification, _Device]]:
+        """The devices by name, equal to those of the call before while no specification changes.
+
+        As for the runtime, one that is defined twice is none.
+        """
         found: dict[str, tuple[_Specification, _Device]] = {}
         for directory in self._directories:
             here: dict[str, tuple[_Specification, _Device]] = {}
@@ -134,12 +172,34 @@ class NodeCards:
                         here[device.name] = (specification, device)
             found |= here
             found = {name: each for name, each in found.items() if name not in twice}
+        missing = {uuid: at for uuid, at in self._instances().items() if uuid not in found}
+        if missing and found:
+            specification, _ = next(iter(found.values()))
+            found |= self._made(specification, missing)
         return found
+
+    def _made(
+        self, specification: _Specification, instances: Mapping[str, Instance]
+    ) -> dict[str, tuple[_Specification, _Device]]:
+        """The instances as devices beside those of a specification, if their nodes exist."""
+        root, made = _root(specification), {}
+        with suppress(OSError):
+            lines = (self._node / _MINORS).read_text().splitlines()
+            numbers = dict(line.rsplit(" ", 1) for line in lines)
+            for uuid, at in instances.items():
+                gpu = f"gpu{at.minor}/gi{at.gpu_instance}"
+                needed = (f"{gpu}/access", f"{gpu}/ci{at.compute_instance}/access")
+                caps = (f"/dev/nvidia-caps/nvidia-cap{numbers.get(name)}" for name in needed)
+                nodes = [f"/dev/nvidia{at.minor}", *caps]
+                if all((self._node / f"{root}{path}"[1:]).exists() for path in nodes):
+                    below = [{"path": path, "hostPath": root + path} for path in nodes]
+                    made[uuid] = specification, _Device(uuid, {"deviceNodes": below})
+        return made
 
 
 FIX = (
-    "run on the node: nvidia-ctk cdi generate --device-name-strategy=uuid "
-    "--output=/var/run/cdi/nvidia.yaml"
+    "run on this machine: nvidia-ctk cdi generate --device-name-strategy=uuid "
+    "--output=/etc/cdi/nvidia.yaml"
 )
 
 
@@ -158,50 +218,42 @@ class ContainerDevices:
     Args:
         directory: where the specification is.
         hook: the installed hook.
+        socket: where the hook finds the agent.
     """
 
-    def __init__(self, directory: Path, hook: Path) -> None:
-        self._path, self._hook = directory / NAME, hook
+    def __init__(self, directory: Path, hook: Path, socket: Path) -> None:
+        self._path, self._hook, self._socket = directory / NAME, hook, socket
         self._defined: dict[str, tuple[float, CardEdits]] = {}
         # The containers of an earlier agent may need its specification.
         self._written_at = time.monotonic()
 
-    def define(self, slot: str, cards: CardEdits, binds: Sequence[Bind]) -> None:
+    def define(
+        self, slot: str, cards: CardEdits, binds: Sequence[Bind], kernel: Need | None = None
+    ) -> None:
         """Define the device of a container, or define it anew.
 
         Args:
             slot: the name of its slot.
             cards: the edits for its cards.
             binds: the mounts of its slot.
+            kernel: whether the container may start without a limit of the driver on its memory;
+                None = the driver sets none.
 
         Raises:
             StateError: the specification cannot be written.
         """
-        mounts = [
-            {
-                "hostPath": str(bind.source),
-                "containerPath": str(bind.target),
-                "options": ["ro" if bind.read_only else "rw", "nosuid", "nodev", "bind"],
-            }
-            for bind in binds
-        ]
-        # Of a variable the last value counts.
-        variables = [f"{name}={value}" for name, value in NO_OTHERS.items()]
-        own = _merged(cards.own, {"env": variables, "mounts": mounts})
+        edits = with_binds(cards, binds)
+        if kernel is not None:
+            edits = edits._replace(own=_merged(edits.own, {"hooks": [self._limit(slot, kernel)]}))
         if binds:
             # The last hook: what NVIDIA's hooks make is there.
-            own = _merged(own, {"hooks": [self._check(binds)]})
+            edits = edits._replace(own=_merged(edits.own, {"hooks": [self._check(binds)]}))
         self._written_at = now = time.monotonic()
         self._defined = {
             name: each for name, each in self._defined.items() if now - each[0] < _NEEDED_S
         }
-        self._defined[slot] = now, cards._replace(own=own)
-        try:
-            self._write([(name, cards) for name, (_, cards) in self._defined.items()])
-        except OSError as error:
-            why = f"{error.filename}: {error.strerror or error}"
-            fix = f"free some space, and check {self._path.parent}"
-            raise StateError(f"the CDI specification of slot {slot}", why, fix) from error
+        self._defined[slot] = now, edits
+        write(self._path, KIND, {name: each for name, (_, each) in self._defined.items()}, _OLDEST)
 
     def remove_unneeded(self) -> None:
         """Remove the specification if all of its containers have been created.
@@ -213,6 +265,13 @@ class ContainerDevices:
             self._written_at = math.inf
             self._path.unlink(missing_ok=True)
 
+    def _limit(self, slot: str, kernel: Need) -> dict[str, Any]:
+        """The hook that tells the agent the first process of the container."""
+        return {
+            **{"hookName": "createRuntime", "path": str(self._hook), "timeout": _LIMIT_S},
+            "args": [self._hook.name, "limit", kernel, str(self._socket), slot],
+        }
+
     def _check(self, binds: Sequence[Bind]) -> dict[str, Any]:
         """The hook: it fails, and with it the container's start, if these mounts are not seen."""
         args = [self._hook.name]
@@ -223,22 +282,67 @@ class ContainerDevices:
             **{"args": args, "timeout": _HOOK_S},
         }
 
-    def _write(self, defined: list[tuple[str, CardEdits]]) -> None:
-        common: Edits = defined[0][1].common
-        if any(cards.common != common for _, cards in defined):
-            common = {}
-        devices = (
-            _Device(name, dict(cards.own) if common else _merged(cards.common, cards.own))
-            for name, cards in defined
-        )
-        version = max((cards.version for _, cards in defined), key=_number)
-        specification = _Specification(version, KIND, tuple(devices), dict(common))
-        # The runtime reads files of this directory by their suffix.
-        aside = self._path.with_suffix(".new")
-        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+def with_binds(cards: CardEdits, binds: Iterable[Bind]) -> CardEdits:
+    """The edits for some cards and the mounts of a slot, and for no other cards."""
+    mounts = [
+        {
+            "hostPath": str(bind.source),
+            "containerPath": str(bind.target),
+            "options": [
+                *("ro" if bind.read_only else "rw", "nosuid", "nodev"),
+                *(["noexec"] if bind.no_exec else []),
+                "bind",
+            ],
+        }
+        for bind in binds
+    ]
+    # Of a variable the last value counts.
+    variables = [f"{name}={value}" for name, value in NO_OTHERS.items()]
+    return cards._replace(own=_merged(cards.own, {"env": variables, "mounts": mounts}))
+
+
+def write(path: Path, kind: str, devices: Mapping[str, CardEdits], oldest: str) -> None:
+    """Write a specification, in one step.
+
+    Args:
+        path: the file.
+        kind: of the devices.
+        devices: the edits by the name of a device, at least one.
+        oldest: the version of CDI that they need without the cards' own edits.
+
+    Raises:
+        StateError: it cannot be written.
+    """
+    common: Edits = next(iter(devices.values())).common
+    if any(cards.common != common for cards in devices.values()):
+        common = {}
+    found = (
+        _Device(name, dict(cards.own) if common else _merged(cards.common, cards.own))
+        for name, cards in devices.items()
+    )
+    version = max((oldest, *(cards.version for cards in devices.values())), key=_number)
+    specification = _Specification(version, kind, tuple(found), dict(common))
+    # The runtime reads files of this directory by their suffix.
+    aside = path.with_suffix(".new")
+    fix = f"free some space, and check {path.parent}"
+    with state_errors(f"the CDI specification {path}", fix):
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         aside.write_bytes(msgspec.json.encode(specification))
         aside.chmod(0o644)
-        aside.rename(self._path)
+        aside.rename(path)
+
+
+def _root(specification: _Specification) -> str:
+    """The directory below which the driver's device nodes are; empty = the root directory."""
+    edits = [specification.container_edits or {}]
+    edits += [device.container_edits or {} for device in specification.devices or ()]
+    nodes = (node for each in edits for node in each.get("deviceNodes", ()))
+    for node in nodes:
+        path, host = str(node["path"]), str(node.get("hostPath") or node["path"])
+        if host.endswith(path):
+            return host.removesuffix(path)
+    return ""
 
 
 def _merged(*some: Edits | None) -> dict[str, Any]:
@@ -252,18 +356,19 @@ def _merged(*some: Edits | None) -> dict[str, Any]:
     return merged
 
 
-def _for_tenants(edits: dict[str, Any]) -> dict[str, Any]:
+def _for_tenants(edits: dict[str, Any], allows_mps: bool) -> dict[str, Any]:
     """The edits without what no container may have."""
     return {
-        key: [each for each in value if not _is_left_out(each)]
+        key: [each for each in value if not _is_left_out(each, allows_mps)]
         if key in ("hooks", "mounts")
         else value
         for key, value in edits.items()
     }
 
 
-def _is_left_out(each: Mapping[str, Any]) -> bool:
-    return _TENANTS_HOOK in (each.get("args") or ()) or each.get("containerPath") == _MPS
+def _is_left_out(each: Mapping[str, Any], allows_mps: bool) -> bool:
+    is_mps = each.get("containerPath") == _MPS
+    return (is_mps and not allows_mps) or _TENANTS_HOOK in (each.get("args") or ())
 
 
 def _number(version: str) -> tuple[int, ...]:

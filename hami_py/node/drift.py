@@ -1,7 +1,7 @@
 """Use of the cards that no allocation explains.
 
 NVML's list of processes is compared with the ledger and with the accounts of the slots. A process
-of a container with a card is in the container's account, because the library puts it there. A
+of an owner with a card is in the account of one of its slices, because the library puts it there. A
 process that is not in the account runs without the library: it is static, or of another C library,
 or it avoids the library. A process in the account has mapped the limits page of the slot. If it has
 not, a mount has covered the page, and the library has read another page.
@@ -15,9 +15,9 @@ from typing import Literal
 from hami_py.node.ledger import Entry
 
 Kind = Literal["bypass", "covered", "unallocated", "foreign"]
-"""``bypass``: a process of a container with the card, without limits. ``covered``: one with other
-limits than the container's. ``unallocated``: a process of a pod without the card. ``foreign``: a
-process outside of all pods."""
+"""``bypass``: a process of an owner with the card, without limits. ``covered``: one with other
+limits than its slice's. ``unallocated``: a process of an owner without the card. ``foreign``: a
+process of no owner."""
 
 MemberKey = tuple[int, int]
 """A process as the accounts have it: its PID in its PID namespace, and the namespace's inode."""
@@ -26,8 +26,8 @@ Program = tuple[int, bytes]
 """A program that a process executes: when the process has started, and its auxiliary vector."""
 
 BEYOND_MIB = 64
-"""By how much a pod may exceed its limits on a card before it is reported. The driver's figure of a
-process differs from what is charged by some MiB."""
+"""By how much an owner may exceed its limits on a card before it is reported. The driver's figure
+of a process differs from what is charged by some MiB."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Observed:
         card: the card's UUID.
         pid: its PID on the host.
         memory: the bytes that the driver holds for it; 0 = unknown.
-        pod: the UID of its pod; None = it is in no pod.
+        owner: whose it is, as the ledger names owners; None = nobody's: it is in no pod.
         member: as the accounts would have it; None = unknown.
         command: its command line, for people.
         mapped: the inodes of the files of slots that it has mapped; None = unknown.
@@ -48,7 +48,7 @@ class Observed:
     card: str
     pid: int
     memory: int
-    pod: str | None
+    owner: str | None
     member: MemberKey | None
     command: str
     mapped: Collection[int] | None = None
@@ -75,23 +75,23 @@ def findings(
         observed: the processes on the cards.
         entries: the ledger's entries.
         members: by slot, the processes in its account. A slot whose account cannot be read is left
-            out; its container's processes are not judged.
+            out; its processes are not judged.
         pages: by slot, the inode of its limits page; 0 = unknown.
     """
     slots: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         for card in entry.cards:
-            slots.setdefault((entry.pod.uid, card.card), []).append(entry.slot)
+            slots.setdefault((entry.owner, card.card), []).append(entry.slot)
     found = []
     for process in observed:
-        if process.pod is None:
+        if process.owner is None:
             found.append(Finding("foreign", process))
             continue
-        of_pod = slots.get((process.pod, process.card))
-        if of_pod is None:
+        of_owner = slots.get((process.owner, process.card))
+        if of_owner is None:
             found.append(Finding("unallocated", process))
-        elif process.member is not None and all(slot in members for slot in of_pod):
-            own = [slot for slot in of_pod if process.member in members[slot]]
+        elif process.member is not None and all(slot in members for slot in of_owner):
+            own = [slot for slot in of_owner if process.member in members[slot]]
             if not own:
                 found.append(Finding("bypass", process))
             elif process.mapped is not None and not any(
@@ -104,14 +104,14 @@ def findings(
 def excess(
     observed: Iterable[Observed], entries: Iterable[Entry]
 ) -> dict[tuple[str | None, str], int]:
-    """By pod and card, the bytes that its processes hold beyond its containers' limits.
+    """By owner and card, the bytes that its processes hold beyond the limits of its slices.
 
-    Processes outside of all pods count as those of a pod None, which has no limits.
+    Processes of no owner count as those of an owner None, who has no limits.
     """
     beyond: Counter[tuple[str | None, str]] = Counter()
     for process in observed:
-        beyond[(process.pod, process.card)] += process.memory
+        beyond[(process.owner, process.card)] += process.memory
     for entry in entries:
         for card in entry.cards:
-            beyond[(entry.pod.uid, card.card)] -= card.memory_mib << 20
+            beyond[(entry.owner, card.card)] -= card.memory_mib << 20
     return dict(+beyond)

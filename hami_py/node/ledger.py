@@ -1,4 +1,4 @@
-"""The node's ledger: what each container on the node has, on disk.
+"""The node's ledger: what each slice on the node has, on disk.
 
 It is the last authority for "the sum of a card is at most the card": a container starts only if the
 ledger has room for it. It also rebuilds the slots, which are on tmpfs, after a reboot. Of a pod
@@ -14,25 +14,50 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from hami_py.errors import DamagedFile, StateError
-from hami_py.model.limits import Mode
-from hami_py.model.pods.wire import Assignment, CardAllocation, NodeMode, PodName
+from hami_py.model.limits import CardLimit, Level, Mode
+from hami_py.model.pods.wire import Assignment, CardAllocation, NodeMode
 from hami_py.node.rows import Priority
 
-VERSION = 1
+VERSION = 2
+"""Version 1 had the owner, namespace and name in a record `pod`. It is read."""
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a slice outside of Kubernetes has besides.
+
+    Attributes:
+        limits: its limits, exact to the byte.
+        holders: the processes that hold it: PID and start time, in clock ticks since boot.
+        keep: it remains without holders.
+        record: what its ``slice.json`` says.
+        is_inside: it is in another slice of its owner, and has a part of that one's.
+        kind: what it is for: a slice that its user has made, a job of a batch system, or what the
+            user's other programs have.
+    """
+
+    limits: tuple[CardLimit, ...]
+    holders: tuple[tuple[int, int], ...] = ()
+    keep: bool = False
+    record: dict[str, object] = {}
+    is_inside: bool = False
+    kind: Literal["slice", "job", "default"] = "slice"
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one container has.
+    """What one slice has: in Kubernetes, a container.
 
     Attributes:
         slot: the name of its slot; unique.
-        pod: the pod.
+        owner: whose it is; in Kubernetes, the UID of its pod.
+        namespace: of the pod.
+        name: the pod's.
         container: the container's name.
-        ids: its device IDs.
+        ids: the container's device IDs.
         cards: its cards, with the limits that are in force.
         injected: the same cards with the limits that its environment has, which cannot change.
         library: the installed library that it has, as a path on the node.
@@ -40,10 +65,15 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         priority: the order among the containers that compete for a card.
         gang: the name of its gang in its namespace; None = it has none.
         share_mode: how its shares hold.
+        isolation: the least level of memory that its pod accepts.
+        cgroup: the directory of the cgroup whose memory the driver limits; None = it limits none.
+        run: of a slice outside of Kubernetes.
     """
 
     slot: str
-    pod: PodName
+    owner: str
+    namespace: str
+    name: str
     container: str
     ids: tuple[str, ...]
     cards: tuple[CardAllocation, ...]
@@ -53,6 +83,14 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     priority: Priority
     gang: str | None = None
     share_mode: Mode = "hard"
+    isolation: Level = "none"
+    cgroup: str | None = None
+    run: Run | None = None
+
+    @property
+    def uuids(self) -> list[str]:
+        """The UUIDs of its cards."""
+        return [card.card for card in self.cards]
 
 
 class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,10 +157,19 @@ class Ledger:
             StateError: the file cannot be written. Then nothing has changed.
         """
         self._write(
-            {slot: each for slot, each in self.entries.items() if each.pod.uid not in pods},
+            {slot: each for slot, each in self.entries.items() if each.owner not in pods},
             {uid: each for uid, each in self.changed.items() if uid not in pods},
             {uid: each for uid, each in self.judged.items() if uid not in pods},
         )
+
+    def remove_slots(self, slots: Collection[str]) -> None:
+        """Remove the entries of these slots; from the file when this returns.
+
+        Raises:
+            StateError: the file cannot be written. Then nothing has changed.
+        """
+        kept = {slot: each for slot, each in self.entries.items() if slot not in slots}
+        self._write(kept, dict(self.changed), dict(self.judged))
 
     def _write(
         self, entries: dict[str, Entry], changed: dict[str, Assignment], judged: dict[str, str]
@@ -185,10 +232,14 @@ def _read(path: Path) -> _Contents:
     body = body.rstrip(b"\n")
     try:
         header = msgspec.json.decode(first, type=_Header)
-        if header.version != VERSION:
+        if header.version not in (1, VERSION):
             raise DamagedFile(f"{path}: version {header.version} is unknown")
         if header.sha256 != hashlib.sha256(body).hexdigest():
             raise DamagedFile(f"{path}: its checksum is wrong")
-        return msgspec.json.decode(body, type=_Contents)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        contents = msgspec.json.decode(body)
+        for entry in contents["entries"] if header.version == 1 else ():
+            pod = entry.pop("pod")
+            entry |= {"owner": pod["uid"], "namespace": pod["namespace"], "name": pod["name"]}
+        return msgspec.convert(contents, _Contents)
+    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError) as error:
         raise DamagedFile(f"{path}: {error}") from error

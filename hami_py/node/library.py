@@ -7,6 +7,10 @@ restarts gets the same one again, because the kubelet has recorded its path.
     /var/lib/hami/library/<format>-<digest>/libvgpu.so
                                             ld.so.preload
                                             hami-hook
+                                            slot/
+
+A container whose users may not enter its slot's directory has ``slot`` in its place, which has an
+empty file for each file of a slot, and the slot's files are mounted over these.
 
 The container runtime runs the hook of the agent's own version, whichever library the container has.
 
@@ -22,12 +26,15 @@ from pathlib import Path
 
 from hami_py._native import FORMAT
 from hami_py.config import INSIDE, LIBRARY_NAME, PACKAGED_HOOK
-from hami_py.errors import StateError
+from hami_py.errors import StateError, state_errors
+from hami_py.node.slot import FILES, Bind, binds
 
 PRELOAD_NAME = "ld.so.preload"
 
 PRELOAD = Path("/etc/ld.so.preload")
 """Where a container has that file: the loader reads it in every program."""
+
+SKELETON = "slot"
 
 _DIGITS = 16
 
@@ -45,17 +52,13 @@ def install(library: Path, libraries: Path) -> Path:
     Raises:
         StateError: it cannot be read or written.
     """
-    try:
+    with state_errors(f"installing {library}", "free some space, and check the directory"):
         content, hook = library.read_bytes(), PACKAGED_HOOK.read_bytes()
         digest = hashlib.sha256(content + hook).hexdigest()[:_DIGITS]
         target = libraries / f"{FORMAT}-{digest}"
         if not target.is_dir():
             libraries.mkdir(parents=True, exist_ok=True)
             _create(target, content, hook)
-    except OSError as error:
-        why = f"{error.filename}: {error.strerror or error}"
-        fix = "free some space, and check the directory"
-        raise StateError(f"installing {library}", why, fix) from error
     return target / LIBRARY_NAME
 
 
@@ -73,6 +76,25 @@ def check_format(library: Path) -> None:
 def preload_file(library: Path) -> Path:
     """The file beside an installed library that containers have as ``/etc/ld.so.preload``."""
     return library.with_name(PRELOAD_NAME)
+
+
+def skeleton(library: Path) -> Path:
+    """The directory beside an installed library that stands for that of a slot, made if missing.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    target = library.with_name(SKELETON)
+    target.mkdir(mode=0o755, exist_ok=True)
+    for name in (*FILES, LIBRARY_NAME):
+        (target / name).touch(mode=0o644)
+    return target
+
+
+def container_binds(slot: Path, library: Path) -> tuple[Bind, ...]:
+    """The mounts of a container that has this slot and this installed library."""
+    preload = Bind(preload_file(library), PRELOAD, read_only=True)
+    return (*binds(slot, library, INSIDE), preload)
 
 
 def hook_file(library: Path) -> Path:

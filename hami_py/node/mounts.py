@@ -15,8 +15,8 @@ from hami_py.errors import StateError
 _SOURCE = "hami"
 """The name in the list of mounts, by which a later agent recognises it."""
 
-_SIZE = "512m"
-"""Room for more than a thousand slots, of 376 KiB each."""
+_SIZE = "1g"
+"""Room for more than a thousand slots, of 624 KiB each."""
 
 _DEADLINE_S = 10.0
 
@@ -66,5 +66,5 @@ def _run(command: list[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StateError(" ".join(command), str(error), "run it by hand as root") from error
     if done.returncode != 0:
-        fix = "run the agent as root, in a privileged container"
+        fix = "run it as root; in a container, a privileged one"
         raise StateError(" ".join(command), done.stderr.strip(), fix)

@@ -8,7 +8,7 @@
 | ``/etc/cdi``, ``/var/run/cdi`` | CDI specifications, NVIDIA's and ours | a container's start |
 
 The paths must be the same for the agent and for the kubelet, because the kubelet hands the agent's
-paths to the container runtime.
+paths to the container runtime. ``hami machine`` has further files there: docs/architecture.md.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ class Paths:
         runtime: on tmpfs; writable for root only.
         state: on a disk, and not mounted with ``noexec``.
         kubelet: the kubelet's own directory.
-        cdi: where the container runtime looks for CDI specifications; ours are in the last one.
+        cdi: where the container runtime looks for CDI specifications; the agent's are in
+            the last one, those of ``hami machine`` in the first.
     """
 
     runtime: Path = NODE_RUNTIME
@@ -37,6 +38,11 @@ class Paths:
     def slots(self) -> Path:
         """One directory for each container with cards. The coordinator reads it."""
         return self.runtime / "slices"
+
+    @property
+    def hook_socket(self) -> Path:
+        """Where the hook of a container that starts finds the agent."""
+        return self.runtime / "hook.sock"
 
     @property
     def agent_lock(self) -> Path:

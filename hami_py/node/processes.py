@@ -1,4 +1,4 @@
-"""Which pod a process belongs to, by its cgroup.
+"""Which pod a process belongs to, by its cgroup; ending processes.
 
 The kubelet names the cgroup of a pod after the pod's UID: ``…/pod<uid>/<container>``, or with the
 systemd driver ``…/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<container>.scope``.
@@ -7,6 +7,7 @@ systemd driver ``…/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<co
 import os
 import re
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,14 +25,23 @@ def pod_of(cgroups: str) -> str | None:
     return found[1].replace("_", "-") if found else None
 
 
+def pod_of_process(process: Path) -> str | None:
+    """The UID of the pod that a process belongs to, by its directory in ``/proc``.
+
+    Raises:
+        OSError: it has ended.
+    """
+    # Any user of the host may name a cgroup, with any bytes.
+    return pod_of((process / "cgroup").read_text(errors="replace"))
+
+
 def pods_with_processes(proc: Path = Path("/proc")) -> set[str]:
     """The UIDs of the pods that have processes. It reads a file of each process on the machine."""
     found = set()
     for process in proc.iterdir():
         if process.name.isdecimal():
             with suppress(OSError):
-                # Any user of the host may name a cgroup, with any bytes.
-                found.add(pod_of((process / "cgroup").read_text(errors="replace")))
+                found.add(pod_of_process(process))
     return {uid for uid in found if uid is not None}
 
 
@@ -59,17 +69,46 @@ def kill_container(pid: int, pod: str, proc: Path = Path("/proc")) -> None:
     with suppress(OSError):
         cgroups = (proc / str(pid) / "cgroup").read_bytes()
         if pod_of(cgroups.decode(errors="replace")) == pod:
-            for process in proc.iterdir():
-                if process.name.isdecimal():
-                    _kill(process, cgroups)
+            for process in proc.glob("[0-9]*"):
+                kill(process, lambda each: (each / "cgroup").read_bytes() == cgroups)
 
 
-def _kill(process: Path, cgroups: bytes) -> None:
-    """Kill a process of these cgroups, and none that has got its PID meanwhile."""
+def kill_users_of(device: int, inode: int, belongs: Callable[[Path], bool]) -> None:
+    """Kill the processes that have a file open.
+
+    Args:
+        device: the file system of the file.
+        inode: the file.
+        belongs: whether a process, by its directory in ``/proc``, may be killed: a user can send an
+            open file to programs of others.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        kill(process, lambda each: _has_open(each, device, inode) and belongs(each))
+
+
+def _has_open(process: Path, device: int, inode: int) -> bool:
+    for file in (process / "fd").iterdir():
+        # A descriptor may be closed meanwhile.
+        with suppress(OSError):
+            status = file.stat()
+            if (status.st_dev, status.st_ino) == (device, inode):
+                return True
+    return False
+
+
+def kill(process: Path, is_wanted: Callable[[Path], bool]) -> bool:
+    """Kill a process, and none that has got its PID meanwhile; whether it was killed.
+
+    Args:
+        process: its directory in ``/proc``.
+        is_wanted: whether it is the one that is meant; may raise an ``OSError``.
+    """
     with suppress(OSError):
         descriptor = os.pidfd_open(int(process.name))
         try:
-            if (process / "cgroup").read_bytes() == cgroups:
+            if is_wanted(process):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                return True
         finally:
             os.close(descriptor)
+    return False

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
+from hami_py.model.cards import is_mig
 from hami_py.model.pods.wire import Assignment, CardAllocation
 from hami_py.node.decision import NodeView, assigned_on, shortage
 
@@ -39,6 +40,9 @@ def _lacking(
     then: NodeView, before: CardAllocation, wanted: CardAllocation
 ) -> tuple[str, str] | None:
     """Why a card has no room for the new limits of all containers, and the fix."""
+    if is_mig(wanted.card) and wanted != before:
+        fix = "create a pod that requests another instance"
+        return f"card {wanted.card} is a MIG instance, whose limits are fixed", fix
     if wanted.cores == 0 and before.cores != 0:
         return f"card {wanted.card}: cores 0 would remove its time limit", "request 1 to 100"
     if wanted.memory_mib <= before.memory_mib and wanted.cores <= before.cores:

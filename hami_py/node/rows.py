@@ -9,20 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from hami_py._native import LimitRow
-from hami_py.model.cards import DriverMemory
+from hami_py.model.cards import DriverMemory, is_mig
 from hami_py.model.limits import Mode
 from hami_py.model.pods.wire import CardAllocation, NodeMode
+from hami_py.node.levels import enforcement
 
 _MIB = 1 << 20
 _WHOLE = 100
 
 Priority = Literal["low", "normal", "high"]
-
-UNENFORCED: frozenset[NodeMode] = frozenset({"share", "mig", "mps"})
-"""Modes of a node in which the library sets no limit: nothing does, or NVIDIA's partitions do."""
-
-_UNTIMED: frozenset[NodeMode] = UNENFORCED.union({"memory", "exclusive"})
-"""Modes in which time is not limited."""
 
 
 def priority_of(requested: int | None) -> Priority:
@@ -52,7 +47,8 @@ def limit_rows(
     return [
         LimitRow(
             card.card,
-            None if mode in UNENFORCED else card.memory_mib * _MIB,
+            # An instance is the limit itself; the library reads and counts there.
+            None if is_mig(card.card) else memory_of(card, mode),
             share_of(card, mode),
             share_mode,
             priority,
@@ -65,6 +61,13 @@ def limit_rows(
     ]
 
 
+def memory_of(card: CardAllocation, mode: NodeMode) -> int | None:
+    """The bytes of the card that a container may use; None = no limit."""
+    is_limited = enforcement(mode, cards=[card.card]).level != "none"
+    return card.memory_mib * _MIB if is_limited else None
+
+
 def share_of(card: CardAllocation, mode: NodeMode) -> int | None:
     """The percentage of the card's time that a container may use; None = no limit."""
-    return None if mode in _UNTIMED or not 0 < card.cores < _WHOLE else card.cores
+    is_timed = enforcement(mode, cards=[card.card]).time_level == "lease"
+    return card.cores if is_timed and 0 < card.cores < _WHOLE else None

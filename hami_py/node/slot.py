@@ -22,21 +22,21 @@ temporary directory is outside the directory of slots, because the coordinator r
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hami_py._native import Account, GrantsPage, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, GRANTS, LIBRARY_NAME, LIMITS
-from hami_py.errors import StateError
+from hami_py.errors import StateError, state_errors
 
 TEMPORARY = "new-slot-"
 """The prefix of the temporary directory. A process that is killed leaves one behind."""
 
-_MODES = {LIMITS: 0o644, GRANTS: 0o644, LIBRARY_NAME: 0o644, ACCOUNT: 0o666}
+_MODES = {LIMITS: 0o644, GRANTS: 0o644, ACCOUNT: 0o666}
 
 FILES = tuple(_MODES)
-"""The files of a slot."""
+"""The files of a slot besides the library's."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,26 @@ class Bind:
         source: the path on the node.
         target: the path in the container.
         read_only: the container cannot write through it.
+        no_exec: it is mounted so that no program starts from it.
     """
 
     source: Path
     target: Path
     read_only: bool
+    no_exec: bool = False
 
 
-def create(slot: Path, rows: Sequence[LimitRow], gang: bytes | None = None) -> None:
+def open_to_all(slot: Path) -> None:
+    """Let everybody enter a slot: the users of a container may have any number."""
+    slot.chmod(0o755)
+
+
+def create(
+    slot: Path,
+    rows: Sequence[LimitRow],
+    gang: bytes | None = None,
+    finish: Callable[[Path], None] = open_to_all,
+) -> None:
     """Create a slot.
 
     Args:
@@ -62,6 +74,7 @@ def create(slot: Path, rows: Sequence[LimitRow], gang: bytes | None = None) -> N
             directory must be on the same file system, and this user must be able to write there.
         rows: the cards.
         gang: see ``LimitsPage.create``.
+        finish: adds what is missing to the directory, and lets those enter it who may.
 
     Raises:
         StateError: it exists, or cannot be created. Then nothing of it is left.
@@ -69,7 +82,9 @@ def create(slot: Path, rows: Sequence[LimitRow], gang: bytes | None = None) -> N
     """
     if os.path.lexists(slot):
         raise StateError(f"slot {slot}", "it exists", "remove it first")
-    try:
+    with state_errors(
+        f"slot {slot}", "free some space, and check the directory of slots and its parent"
+    ):
         # Only this user can enter it until it is complete.
         aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=slot.parent.parent))
         try:
@@ -78,17 +93,13 @@ def create(slot: Path, rows: Sequence[LimitRow], gang: bytes | None = None) -> N
             GrantsPage.create(aside / GRANTS)
             (aside / LIBRARY_NAME).touch()
             # The umask may have removed some bits of these modes.
-            for name, mode in _MODES.items():
+            for name, mode in {**_MODES, LIBRARY_NAME: 0o644}.items():
                 (aside / name).chmod(mode)
-            aside.chmod(0o755)
+            finish(aside)
             aside.rename(slot)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
-    except OSError as error:
-        why = f"{error.filename}: {error.strerror or error}"
-        fix = "free some space, and check the directory of slots and its parent"
-        raise StateError(f"slot {slot}", why, fix) from error
 
 
 def binds(slot: Path, library: Path, target: Path) -> tuple[Bind, ...]:

@@ -8,14 +8,22 @@ the next change.
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from hami_py._native import Account, AccountSnapshot, LimitRow, LimitsPage
-from hami_py.config import ACCOUNT, LIMITS
+from hami_py._native import ACCOUNT_SIZE, Account, AccountSnapshot, LimitRow, LimitsPage
+from hami_py.config import ACCOUNT, LIBRARY_NAME, LIMITS
 from hami_py.errors import HamiError
 from hami_py.node import slot
 from hami_py.node.paths import Paths
+
+_MOST_BLOCKS = (2 << 20) // 512
+"""Blocks of 512 bytes of an account: a huge page, which a tmpfs may allocate."""
+
+_FRESH_S = 1.0
+"""Several parts look at all accounts once a second, and each account has hundreds of KiB."""
 
 
 class Slots:
@@ -28,6 +36,8 @@ class Slots:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._pages: dict[str, LimitsPage] = {}
+        self._uses: dict[str, tuple[float, AccountSnapshot | None]] = {}
+        self._uses_since = float("-inf")
         paths.slots.mkdir(mode=0o755, exist_ok=True)
         for left in paths.runtime.glob(f"{slot.TEMPORARY}*"):
             # A process was killed while it created or removed a slot.
@@ -41,7 +51,13 @@ class Slots:
         """The names of the slots that exist."""
         return {path.name for path in self._paths.slots.iterdir()}
 
-    def ensure(self, name: str, rows: Sequence[LimitRow], gang: bytes | None = None) -> None:
+    def ensure(
+        self,
+        name: str,
+        rows: Sequence[LimitRow],
+        gang: bytes | None = None,
+        finish: Callable[[Path], None] = slot.open_to_all,
+    ) -> None:
         """Make a slot exist, with these limits.
 
         A slot that works is kept, with its account: the container's last processes may still hold
@@ -51,6 +67,7 @@ class Slots:
             name: the slot.
             rows: the limits.
             gang: the gang of a slot that is created; one that is kept keeps its own.
+            finish: as for ``slot.create``.
 
         Raises:
             StateError: it cannot be created.
@@ -60,7 +77,7 @@ class Slots:
             self.set_limits(name, rows)
             return
         self.remove(name)
-        slot.create(path, rows, gang)
+        slot.create(path, rows, gang, finish)
         self._pages[name] = LimitsPage.open(path / LIMITS)
 
     def set_limits(self, name: str, rows: Sequence[LimitRow]) -> None:
@@ -105,6 +122,36 @@ class Slots:
         """
         return Account.open(self._paths.slots / name / ACCOUNT).snapshot()
 
+    def use_at(self, name: str) -> tuple[float, AccountSnapshot | None]:
+        """The usage of a slot, at most a second old, and when it was read, in monotonic seconds.
+
+        None: its account cannot be read.
+        """
+        now = time.monotonic()
+        if now - self._uses_since > _FRESH_S:
+            self._uses, self._uses_since = {}, now
+        uses = self._uses
+        if name not in uses:
+            use = None
+            with suppress(HamiError, OSError):
+                use = self.use(name)
+            uses[name] = time.monotonic(), use
+        return uses[name]
+
+    def cut_account(self, name: str) -> tuple[int, int] | None:
+        """Cut an account that a process has made longer: its device and inode; else None.
+
+        The processes of a slot may write its account, so they may also fill the file system.
+        """
+        path = self._paths.slots / name / ACCOUNT
+        with suppress(OSError):
+            status = path.lstat()
+            # fallocate(2) can reserve blocks behind the end, too.
+            if status.st_size > ACCOUNT_SIZE or status.st_blocks > _MOST_BLOCKS:
+                os.truncate(path, ACCOUNT_SIZE)
+                return status.st_dev, status.st_ino
+        return None
+
     def remove(self, name: str) -> None:
         """Remove a slot; nothing if it does not exist."""
         self._pages.pop(name, None)
@@ -129,6 +176,7 @@ class Slots:
         with suppress(HamiError, OSError):
             # The container runtime makes a directory where the source of a mount was missing.
             complete = all(stat.S_ISREG((path / file).lstat().st_mode) for file in slot.FILES)
+            complete = complete and not stat.S_ISDIR((path / LIBRARY_NAME).lstat().st_mode)
             same = [row.uuid for row in self._page(name).rows()] == [row.uuid for row in rows]
             self.use(name)
             return complete and same

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
@@ -12,7 +13,9 @@ from hami_py.cluster.view import ClusterView, Listed
 from hami_py.errors import HamiError
 from hami_py.model import NodeCard, SliceCard, SliceUse, pods
 from hami_py.model.pods import objects
+from hami_py.model.pods.wire import NodeMode
 from hami_py.monitor import NodeFigures, used_shares
+from hami_py.node.rows import share_of
 from hami_py.overview.agents import Answers
 from hami_py.overview.objects import SeenNode, SeenPod
 from hami_py.overview.report import NamespaceReport, NodeReport, Overview, WaitingPod
@@ -68,9 +71,10 @@ def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = No
     waiting = [waiting_pod(pod, whole, settings) for pod in shown if is_waiting(pod)]
     left_out = view.left_out if view is not None else ()
     usages = whole.namespaces() if whole is not None else []
+    nodes = tuple(_nodes(view, found, settings)) if view is not None else ()
     return Judged(
-        tuple(_nodes(view, found, settings)) if view is not None else (),
-        tuple(_assigned(shown)),
+        nodes,
+        tuple(_assigned(shown, {node.name: node.mode for node in nodes})),
         tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
         tuple(usage for usage in usages if namespace in (None, usage.namespace)),
         tuple(f"{it.kind} {it.name} cannot be read: {it.reason}" for it in left_out),
@@ -179,10 +183,13 @@ def _containers(
     return [rows[key] for key in sorted(rows)]
 
 
-def _assigned(shown: Iterable[SeenPod]) -> Iterator[SliceUse]:
+def _assigned(
+    shown: Iterable[SeenPod], modes: Mapping[str, NodeMode | Literal[""]]
+) -> Iterator[SliceUse]:
     for pod in shown:
         if pod.is_over:
             continue
+        mode = modes.get(pod.spec.node_name or "") or "full"
         try:
             assignment = pods.assignment_of(pod)
         except HamiError:
@@ -190,7 +197,7 @@ def _assigned(shown: Iterable[SeenPod]) -> Iterator[SliceUse]:
             continue
         for container, cards in assignment.containers.items() if assignment else ():
             for card in cards:
-                memory, share = card.memory_mib * _MIB, card.cores or None
+                memory, share = card.memory_mib * _MIB, share_of(card, mode)
                 yield SliceUse(
                     use=SliceCard(uuid=card.card, memory_limit=memory, share=share),
                     namespace=pod.metadata.namespace or "",

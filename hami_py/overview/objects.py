@@ -119,7 +119,7 @@ class Store(Generic[T]):
         self._undecoded: dict[tuple[str, str], Undecoded] = {}
 
     def listed(self) -> Listed[T]:
-        """All of them now."""
+        """The objects that are known now."""
         with self._lock:
             return Listed(list(self._objects.values()), list(self._undecoded.values()))
 

@@ -6,16 +6,20 @@ Memory is in bytes, times are in seconds, and shares are parts of a card's time:
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from hami_py.model import NodeCard, SliceUse
 from hami_py.model.columns import record
+from hami_py.model.pods.wire import NodeMode
 
 
 class NodeReport(msgspec.Struct, frozen=True):
     """A node with cards.
 
     Attributes:
+        mode: how its cards are used; empty: unknown.
         cards: its cards, by index. All allocated amounts are ``None`` if the user may not read the
             pods of all namespaces.
         blocked: why it gets no new pods, whatever its cards have free.
@@ -24,7 +28,7 @@ class NodeReport(msgspec.Struct, frozen=True):
 
     name: str
     address: str
-    mode: str
+    mode: NodeMode | Literal[""]
     level: str | None = None
     cards: tuple[NodeCard, ...] = ()
     blocked: str | None = None
@@ -95,6 +99,6 @@ class Overview(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """All of it as ``hami inspect -o json`` writes it."""
+        """The report as ``hami inspect -o json`` writes it."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return {**fields, "containers": [record(each) for each in self.containers]}

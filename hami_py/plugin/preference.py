@@ -29,5 +29,5 @@ def preferred(
 
 
 def _order(device: str) -> tuple[str, int, str]:
-    """By card, then by number."""
+    """The order of a device: by card, then by number."""
     return (card_of(device), len(device), device)

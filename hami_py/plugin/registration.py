@@ -72,7 +72,7 @@ class Registration:
         self._conflict: str | None = None
         self._look_at = 0.0
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="register", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="register", daemon=True)
 
     @property
     def conflict(self) -> str | None:
@@ -95,7 +95,7 @@ class Registration:
             # Of an agent that was killed.
             if not other_plugin.accepts(left):
                 left.unlink(missing_ok=True)
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End the service. Running containers are not affected."""
@@ -104,8 +104,8 @@ class Registration:
             self._changed.notify_all()
         # The stream waits for a change.
         self._devices.wake()
-        if self._thread.is_alive():
-            self._thread.join(2 * _END_S)
+        if self.thread.is_alive():
+            self.thread.join(2 * _END_S)
         self._end_server()
 
     def _set_watched(self, watched: bool) -> None:

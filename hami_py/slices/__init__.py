@@ -17,6 +17,7 @@ A slice is a directory with the limits and the accounting of the programs that r
 | ``service`` | what a service manager passes to a program |
 | ``measuring`` | measuring the memory of the programs of ``hami run`` |
 | ``relaunch`` | limiting the process that already runs |
+| ``machine`` | the machine's service, as its users ask it |
 | ``coordinator`` | starting the coordinator, and restarting it |
 | ``handle`` | ``Slice``, the object of the Python API |
 """
@@ -35,7 +36,7 @@ from hami_py.slices.overbooked import overbooked
 from hami_py.slices.prepare import Opened, SliceRequest, open_named, open_new, plan_new
 from hami_py.slices.programs import require_glibc, require_library
 from hami_py.slices.record import read_record
-from hami_py.slices.registry import SHOWN_ID, list_slices, remove, resize_named
+from hami_py.slices.registry import SHOWN_ID, list_own, list_slices, remove, resize_named
 from hami_py.slices.runtime import runtime_directory, usable
 from hami_py.slices.service import Notifications, with_own_pid
 from hami_py.slices.summary import ended, summary_of

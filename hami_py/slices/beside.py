@@ -74,7 +74,7 @@ def link(directory: Path, around: Sequence[Path], library: Path) -> None:
     """Make a slice findable: link the library into it, and list the slices around it."""
     (directory / LIBRARY_NAME).symlink_to(library)
     if around:
-        _list(directory, [*around, directory])
+        list_layers(directory, [*around, directory])
 
 
 def link_within(directory: Path, layers: Sequence[Path], library: Path) -> Path:
@@ -95,7 +95,7 @@ def link_within(directory: Path, layers: Sequence[Path], library: Path) -> Path:
     if not within.exists():
         aside = Path(tempfile.mkdtemp(prefix=f"{WITHIN}new-", dir=directory))
         (aside / LIBRARY_NAME).symlink_to((directory / LIBRARY_NAME).resolve())
-        _list(aside, layers)
+        list_layers(aside, layers)
         try:
             aside.rename(within)
         except OSError:
@@ -183,7 +183,8 @@ def _named(library: Path) -> tuple[Path, ...]:
     return (directory,) if is_gone or _is_slice(directory) else ()
 
 
-def _list(directory: Path, layers: Sequence[Path]) -> None:
+def list_layers(directory: Path, layers: Sequence[Path]) -> None:
+    """List the slices of a slice's programs, outermost first."""
     (directory / LAYERS).write_bytes(b"".join(os.fsencode(path) + b"\n" for path in layers))
 
 

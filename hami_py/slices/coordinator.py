@@ -24,6 +24,7 @@ from hami_py.coordinator import LOCK, LOG
 from hami_py.errors import DamagedFile, StateError
 from hami_py.slices.beside import without_slice
 from hami_py.slices.layers import limit_of
+from hami_py.slices.machine import is_of_machine
 from hami_py.slices.processes import command_of, interpreter
 
 PROGRAM = Path(coordinator.__file__).with_name("__main__.py")
@@ -98,7 +99,7 @@ def ensure(settings: Settings, directory: Path) -> tuple[str, ...]:
     Returns:
         Messages for the user: why it could not be started. The share is enforced nevertheless.
     """
-    if not has_share(directory):
+    if is_of_machine(settings, directory) or not has_share(directory):
         return ()
     try:
         if not _should_start(settings):
@@ -188,7 +189,7 @@ class CoordinatorSupervisor:
         self._forget_starter()
         # A failure must not disturb the program; the next check retries.
         with suppress(OSError):
-            if not has_share(self._directory):
+            if is_of_machine(self._settings, self._directory) or not has_share(self._directory):
                 return
             if not _should_start(self._settings):
                 self._pause = 1.0

@@ -37,6 +37,15 @@ class Elf:
     interpreter: str | None
 
 
+def is_whole(content: bytes) -> bool:
+    """Whether a 64-bit ELF file ends after its last part, the table of sections."""
+    if len(content) < _HEADER_SIZE:
+        return False
+    (table,) = struct.unpack_from("<Q", content, 40)
+    size, count = struct.unpack_from("<HH", content, 58)
+    return bool(table + size * count <= len(content))
+
+
 def read(path: Path) -> Elf | None:
     """Read a file's header; None if it is not an ELF file.
 

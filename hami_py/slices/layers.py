@@ -132,13 +132,13 @@ def card_usage(
         # A variable limits the innermost slice only; the outer ones have other programs too.
         memory = lowest([layer.rows[i].memory, variable if layer is layers[-1] else None])
         left.append(None if memory is None else max(memory - use.memory_used, 0))
-        processes = tuple(_process_usages(layer.account, i, limit.uuid))
+        processes = tuple(_process_usages(layer.account, i, limit))
     return CardUsage(**vars(use), memory_free=lowest(left), processes=processes)
 
 
-def _process_usages(account: AccountSnapshot, row: int, uuid: str) -> Iterator[ProcessUsage]:
+def _process_usages(account: AccountSnapshot, row: int, limit: CardLimit) -> Iterator[ProcessUsage]:
     for process in account.processes:
-        if (use := use_of(process, row, uuid)) is not None:
+        if (use := use_of(process, row, limit)) is not None:
             yield ProcessUsage(**vars(use), pid=process.pid, alive=process.alive)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from hami_py._native import MemoryMeter
 from hami_py.config import GRANTS, Settings
 from hami_py.errors import DamagedFile
+from hami_py.slices.machine import is_of_machine
 from hami_py.slices.processes import has_host_pids
 from hami_py.slices.runtime import try_lock
 
@@ -32,12 +33,14 @@ class Measuring:
         self._directory = directory
         # The excess would be the contexts, which the user does not want to be charged.
         self._measures = settings.context_memory != "0"
+        # The machine's service measures its own.
+        self._is_ours = not is_of_machine(settings, directory)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread, if it can measure here. Starting it again has no effect."""
-        if self._thread is not None or not has_host_pids():
+        if self._thread is not None or not self._is_ours or not has_host_pids():
             return
         self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
         self._thread.start()
@@ -63,7 +66,14 @@ class Measuring:
                 if self._stop.wait(INTERVAL):
                     return
             # Imported here: programs that use no card need no session of NVML.
-            from hami_py.gpu.sweep import Sweeper  # noqa: PLC0415
+            try:
+                from hami_py.gpu.sweep import Sweeper  # noqa: PLC0415
+            except ImportError as error:
+                why = f"hami-py was removed or replaced while this program ran ({error})"
+                print(
+                    f"hami: driver memory is not measured: {why}; start it again", file=sys.stderr
+                )
+                return
 
             def update(sweep: bytes) -> None:
                 try:

@@ -23,15 +23,19 @@ from hami_py.slices import coordinator
 from hami_py.slices.beside import directories, keep, link_within, own_slices
 from hami_py.slices.current import cards, shown
 from hami_py.slices.hold import Hold, create_held
+from hami_py.slices.machine import Machine, MachineHold, machine
 from hami_py.slices.overbooked import overbooked
-from hami_py.slices.programs import Command, compose, require_library
-from hami_py.slices.record import new_record, read_record
+from hami_py.slices.programs import Command, compose, require_glibc, require_library
+from hami_py.slices.record import new_record, read_record, words_of
 from hami_py.slices.registry import hold_named
 from hami_py.slices.runtime import usable
-from hami_py.slices.summary import summary_of
+from hami_py.slices.summary import shortened, summary_of
 
 MAX_LAYERS = 8
 """Nested slices that the preload library supports: it charges every layer for each allocation."""
+
+_COMMAND = 1024
+"""Characters of a command line that the service is told, which fit its largest request."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Opened:
         slices: the slices of a program in it, outermost first, including this one.
     """
 
-    hold: Hold
+    hold: Hold | MachineHold
     library: Path
     slices: tuple[Path, ...]
     notes: tuple[str, ...] = ()
@@ -100,9 +104,12 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
             Kubernetes with a node agent, no slice with a share can.
         InvalidValue: too many cards, too many nested slices, or another slice has the name.
     """
-    library = keep(require_library(settings.library), settings)
     around = own_slices(settings)
     _check_depth(len(directories(settings)) + 1)
+    service = machine(settings)
+    if service is not None:
+        return _open_on(service, request, around)
+    library = keep(require_library(settings.library), settings)
     planned = plan_new(settings, request.limits, request.devices)
     if any(row.share is not None for row in planned.limits):
         coordinator.require_unmanaged(settings)
@@ -125,6 +132,24 @@ def open_new(settings: Settings, request: SliceRequest) -> Opened:
     if any(row.share is not None for row in planned.limits):
         notes += overbooked(settings, record.indices)
     return Opened(held, held.directory / LIBRARY_NAME, (*around, held.directory), notes)
+
+
+def _open_on(service: Machine, request: SliceRequest, around: tuple[Path, ...]) -> Opened:
+    """Let the machine's service create a slice."""
+    require_glibc()
+    answer = service.ask(
+        "create",
+        limits=request.limits,
+        command=shortened(words_of(request.command), _COMMAND),
+        devices=list(request.devices),
+        name=request.name,
+        keep=request.keep,
+        gang=request.gang,
+        around=list(map(str, around)),
+    )
+    held = service.held(Path(answer["directory"]))
+    library = held.directory / LIBRARY_NAME
+    return Opened(held, library, (*around, held.directory), tuple(answer["notes"]))
 
 
 def plan_new(settings: Settings, request: LimitRequest, devices: Sequence[str]) -> Plan:
@@ -199,9 +224,12 @@ def open_named(settings: Settings, name: str) -> Opened:
         StateError: it is damaged, or a slice around it was removed.
         InvalidValue: too many nested slices.
     """
-    library = keep(require_library(settings.library), settings)
     held = hold_named(settings, name)
     try:
+        of_machine = isinstance(held, MachineHold)
+        library = held.directory / LIBRARY_NAME
+        if not of_machine:
+            library = keep(require_library(settings.library), settings)
         around = [Path(directory) for directory in held.record.around]
         for directory in around:
             if not directory.is_dir():
@@ -211,8 +239,11 @@ def open_named(settings: Settings, name: str) -> Opened:
         own = own_slices(settings)
         slices = (*own, *(path for path in (*around, held.directory) if path not in own))
         _check_depth(len(slices) + len(directories(settings)) - len(own))
+        if of_machine and slices[:-1] != tuple(around):
+            fix = "join it from a shell that is in no slice"
+            raise StateError(f"slice {legible(name)}", "this process is in another slice", fix)
         with usable(held.directory):
-            path = link_within(held.directory, slices, library)
+            path = library if of_machine else link_within(held.directory, slices, library)
     except BaseException:
         held.release()
         raise

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, LIMITS
+from hami_py.config import HAMI_SLICE, LD_PRELOAD, LIBRARY_NAME, LIMITS, MACHINE
 
 LAYERS = "layers"
 """The file of a slice that lists the slices of its programs, one a line (``beside``)."""
@@ -177,6 +177,16 @@ def pid_namespace() -> int:
         return 0
 
 
+def place_of(pid: int) -> tuple[int, int] | None:
+    """The PID namespace of a process, as its inode, and its PID there; None = unknown."""
+    process = Path(f"/proc/{pid}")
+    with suppress(OSError):
+        status = (process / "status").read_text(errors="replace").splitlines()
+        pids = [line.split() for line in status if line.startswith("NSpid:")]
+        return (process / "ns" / "pid").stat().st_ino, int(pids[0][-1]) if pids else pid
+    return None
+
+
 def has_host_pids() -> bool:
     """Whether the PIDs here are the host's, which NVML uses."""
     return pid_namespace() == _HOST_PID_NAMESPACE
@@ -193,13 +203,18 @@ def command_of(pid: int) -> tuple[str, ...]:
 
 def user_of(pid: int) -> str | None:
     """The name or the number of the user who runs a process; None = unknown."""
+    uid = uid_of(pid)
+    return None if uid is None else user_name(uid)
+
+
+def uid_of(pid: int) -> int | None:
+    """The number of the user who runs a process; None = unknown."""
     # The owner of /proc/<pid> is root if the process may not be debugged.
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return None
-    uid = next((int(line.split()[1]) for line in status.splitlines() if line[:4] == "Uid:"), None)
-    return None if uid is None else user_name(uid)
+    return next((int(line.split()[1]) for line in status.splitlines() if line[:4] == "Uid:"), None)
 
 
 def user_name(uid: int) -> str | None:
@@ -253,12 +268,15 @@ def _is_executing(pid: int) -> bool:
 
 
 def _has_library(pid: int) -> bool:
-    """Whether our library is mapped, except a container's, which has its limits beside it."""
-    for path in mapped_files(pid):
-        if Path(path).name == LIBRARY_NAME:
-            # The path as the process sees it.
-            return not Path(f"/proc/{pid}/root{path}").with_name(LIMITS).exists()
-    return False
+    """Whether our library is mapped as a slice has it.
+
+    A container's has its limits beside it, and that of all programs of a machine its name.
+    """
+    # The paths as the process sees them.
+    files = (Path(f"/proc/{pid}/root{path}") for path in mapped_files(pid))
+    ours = [file for file in files if file.name == LIBRARY_NAME]
+    elsewhere = (LIMITS, MACHINE)
+    return any(not any(each.with_name(name).exists() for name in elsewhere) for each in ours)
 
 
 def _fields(pid: int) -> list[str]:

@@ -69,7 +69,7 @@ def new_record(command: Command) -> Record:
     return Record(
         pid=os.getpid(),
         start_time=start_time(os.getpid()),
-        command=_words(command),
+        command=words_of(command),
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         boot_time=time.clock_gettime(time.CLOCK_BOOTTIME),
     )
@@ -97,7 +97,7 @@ def read_record(directory: Path) -> Record | None:
         return None
 
 
-def _words(command: Command) -> tuple[str, ...]:
+def words_of(command: Command) -> tuple[str, ...]:
     """A command line of ``subprocess`` as text; a line for a shell is a single word."""
     words = [command] if isinstance(command, (str, os.PathLike)) else command
     return tuple(os.fsdecode(word) for word in words)

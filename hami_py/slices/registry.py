@@ -29,12 +29,14 @@ from hami_py.slices import bypass, coordinator, hold
 from hami_py.slices.beside import directories
 from hami_py.slices.hold import Hold
 from hami_py.slices.layers import Layer, limit_of, read_from_outside, reclaim_dead
+from hami_py.slices.machine import Machine, MachineHold, is_of_machine, machine
 from hami_py.slices.overbooked import overbooked
 from hami_py.slices.processes import (
     Environments,
     command_of,
     holders_of,
     pid_namespace,
+    place_of,
     read_environments,
     user_name,
     user_of,
@@ -47,8 +49,15 @@ SHOWN_ID = 12
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A slice as its directory and its processes show it."""
+class Found:
+    """A slice as its directory and its processes show it.
+
+    Attributes:
+        record: None = it cannot be read.
+        held: a process holds it.
+        in_use: a process is in it, or may be.
+        inside: its processes that are in our PID namespace.
+    """
 
     directory: Path
     record: Record | None
@@ -57,13 +66,31 @@ class _Entry:
     inside: frozenset[int]
 
 
-def list_slices(settings: Settings) -> list[SliceInfo]:
+def list_slices(settings: Settings, *, everyone: bool = False) -> list[SliceInfo]:
     """The slices of this user, oldest first, without those that are only waiting to be removed.
+
+    Args:
+        settings: those of this process.
+        everyone: with those of other users of the machine that this user may see.
+
+    Raises:
+        NoAnswer: the machine's service does not answer, so only ``list_own`` can list some.
+        StateError: the runtime directory cannot be used.
+    """
+    service = machine(settings)
+    if service is None:
+        return list_own(settings)
+    infos = [*list_own(settings), *service.listed(everyone=everyone)]
+    return sorted(infos, key=lambda info: info.created or "")
+
+
+def list_own(settings: Settings) -> list[SliceInfo]:
+    """The slices of this user that no service of the machine has made, oldest first.
 
     Raises:
         StateError: the runtime directory cannot be used.
     """
-    entries: list[_Entry] = []
+    entries: list[Found] = []
     with _register(settings) as slices:
         found = list(slices.iterdir())
         environments = read_environments(hold.oldest(found))
@@ -71,11 +98,17 @@ def list_slices(settings: Settings) -> list[SliceInfo]:
             if not hold.is_abandoned(directory, environments):
                 entries.append(_entry(directory, environments))
     entries.sort(key=lambda entry: entry.record.boot_time if entry.record else 0.0)
-    infos = (_info(entry, settings.library) for entry in entries)
-    return [info for info in infos if info is not None]
+    infos = []
+    for entry in entries:
+        reclaim_dead(entry.directory)
+        info = describe(entry, settings.library)
+        # Another process may be removing it; under the lock it is either damaged or removed.
+        if info.damage is None or _exists(entry.directory):
+            infos.append(info)
+    return infos
 
 
-def hold_named(settings: Settings, name: str) -> Hold:
+def hold_named(settings: Settings, name: str) -> Hold | MachineHold:
     """Hold the slice with this name or id.
 
     Raises:
@@ -83,6 +116,9 @@ def hold_named(settings: Settings, name: str) -> Hold:
         StateError: it is damaged.
     """
     with _register(settings) as slices:
+        service = _if_of_machine(settings, slices, name)
+        if service is not None:
+            return service.held(Path(service.ask("hold", slice=name)["directory"]))
         directory = _find(slices, name)
         # The next new slice removes it, and `hami ps` does not show it.
         if hold.is_abandoned(directory, read_environments(hold.oldest([directory]))):
@@ -110,6 +146,10 @@ def remove(settings: Settings, name: str) -> None:
         StateError: its files cannot be removed.
     """
     with _register(settings) as slices:
+        service = _if_of_machine(settings, slices, name)
+        if service is not None:
+            service.ask("remove", slice=name)
+            return
         directory = _find(slices, name)
         entry = _entry(directory, read_environments(hold.oldest([directory])))
         if entry.held or entry.in_use:
@@ -135,6 +175,9 @@ def resize(settings: Settings, directory: Path, request: LimitRequest) -> tuple[
         NoDriver, NoDevice, DriverError: NVML cannot list the cards.
         StateError: the limits page cannot be read or written.
     """
+    service = machine(settings)
+    if service is not None and is_of_machine(settings, directory):
+        return tuple(service.ask("set", slice=directory.name, limits=request)["notes"])
     # Locked, because a change of one limit reads and writes the others too.
     with usable(directory), locked(directory):
         try:
@@ -208,29 +251,34 @@ def _find(slices: Path, name: str) -> Path:
     raise _unknown(name)
 
 
+def _if_of_machine(settings: Settings, slices: Path, name: str) -> Machine | None:
+    """The machine's service, if it runs and none of this user's other slices has the name."""
+    service = machine(settings)
+    if service is not None:
+        with suppress(UnknownSlice):
+            _find(slices, name)
+            return None
+    return service
+
+
 def _unknown(name: str) -> UnknownSlice:
     fix = "`hami ps` lists your slices"
     return UnknownSlice(f"slice {legible(name)}", "you have no slice with this name or id", fix)
 
 
-def _entry(directory: Path, environments: Environments) -> _Entry:
+def _entry(directory: Path, environments: Environments) -> Found:
     record = read_record(directory)
     held = hold.is_held(directory) or (record is not None and record.relaunched_is_running())
     in_use = hold.is_in_use(directory, record, environments)
-    return _Entry(directory, record, held, in_use, hold.pids_in(directory, environments))
+    return Found(directory, record, held, in_use, hold.pids_in(directory, environments))
 
 
-def _info(entry: _Entry, library: Path) -> SliceInfo | None:
-    """The slice's description; None if it was removed meanwhile."""
+def describe(entry: Found, library: Path) -> SliceInfo:
+    """The slice's description; one that is being removed looks damaged."""
     layer, damage = None, None
-    reclaim_dead(entry.directory)
     try:
         layer = read_from_outside(entry.directory)
     except StateError as error:
-        # Another process may be removing it; under the lock it is either damaged or removed.
-        with usable(entry.directory), locked(entry.directory.parent):
-            if not entry.directory.exists():
-                return None
         damage = error.why
     record = entry.record
     if record is None:
@@ -252,7 +300,12 @@ def _info(entry: _Entry, library: Path) -> SliceInfo | None:
     )
 
 
-def _state(entry: _Entry, damage: str | None) -> SliceState:
+def _exists(directory: Path) -> bool:
+    with usable(directory), locked(directory.parent):
+        return directory.exists()
+
+
+def _state(entry: Found, damage: str | None) -> SliceState:
     if damage is not None:
         return "damaged"
     if entry.held:
@@ -267,21 +320,26 @@ def _processes(
 ) -> tuple[SliceProcess, ...]:
     here = pid_namespace()
     members = [process for process in layer.account.processes if process.alive] if layer else []
-    known = {process.pid for process in members if process.pid_namespace == here}
+    # A PID of another namespace names another process here, so members are found by both.
+    places = {place_of(pid): pid for pid in inside}
+    pids = [
+        process.pid
+        if process.pid_namespace == here
+        else places.get((process.pid_namespace, process.pid))
+        for process in members
+    ]
     found = []
-    for pid in inside - known:
+    for pid in inside.difference(pids):
         around = bypass.find(pid, library)
         why = None if around is None else around.why
         found.append(SliceProcess(pid, command_of(pid), (), why, user_of(pid)))
-    for process in members:
-        # A pid of another namespace names another process here. A process with an entry has the
-        # library, which has made the entry.
-        is_here = process.pid_namespace == here
-        command = command_of(process.pid) if is_here else ()
-        uses = (use_of(process, i, row.uuid) for i, row in enumerate(layer.rows if layer else ()))
+    for process, known in zip(members, pids, strict=True):
+        # A process with an entry has the library, which has made the entry.
+        command = () if known is None else command_of(known)
+        uses = (use_of(process, i, row) for i, row in enumerate(layer.rows if layer else ()))
         cards = tuple(use for use in uses if use is not None)
-        user = user_of(process.pid) if is_here else None
-        found.append(SliceProcess(process.pid, command, cards, user=user))
+        user = None if known is None else user_of(known)
+        found.append(SliceProcess(known or process.pid, command, cards, user=user))
     return tuple(sorted(found, key=lambda process: process.pid))
 
 

@@ -12,8 +12,10 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
+
+from hami_py.config import Settings
+from hami_py.slices.runtime import runtime_directory
 
 _OWN_PID: Final = ("LISTEN_PID", "WATCHDOG_PID")
 
@@ -45,14 +47,15 @@ def with_own_pid(command: Sequence[str], environment: Mapping[str, str]) -> list
 class Notifications:
     """A socket for the program's notifications, and passing them on to the service manager.
 
-    It is in ``directory``, to which only this user may have access.
+    It is in the runtime directory, to which only this user has access.
     """
 
-    def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], settings: Settings) -> None:
         self._manager = environment.get(_NOTIFY_SOCKET, "")
-        self._path = directory / f"notify-{os.getpid()}"
         self._socket: socket.socket | None = None
         if self._manager:
+            directory = runtime_directory(settings.runtime_directory)
+            self._path = directory / f"notify-{os.getpid()}"
             ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             try:
                 ours.bind(str(self._path))

@@ -26,7 +26,8 @@ SHOWN = 100
 
 _OURS = "hami"
 
-_OF_AGENTS = {"fieldSelector": "source=hami-node"}
+# The table of containers shows their levels, and each container has such an event.
+_OF_AGENTS = {"fieldSelector": "source=hami-node,reason!=LimitsEnforced"}
 _WARNINGS = {"fieldSelector": "type=Warning"}
 
 _LIST_S = 30.0
@@ -82,13 +83,13 @@ class SeenEvent(ApiObject, frozen=True):
         return component.startswith(_OURS)
 
     def cut(self) -> SeenEvent:
-        """With the part of its message that is shown: a message may be long."""
+        """The event with the shown part of its message: a message may be long."""
         if self.message is None or len(self.message) <= _CHARACTERS:
             return self
         return msgspec.structs.replace(self, message=self.message[:_CHARACTERS])
 
     def shown(self) -> EventPicture:
-        """As the page shows it."""
+        """The event as the page shows it."""
         about = self.involved_object
         return EventPicture(
             at=self.at,

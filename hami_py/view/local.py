@@ -90,7 +90,7 @@ class Machine:
         engine = ((each.key, now_s, each.use.engine_time) for each in reading.containers)
         shares = self._rates.take(engine)
         slices = tuple(
-            replace(each, node=self.name, share_used=shares[each.key])
+            replace(each, node=self.name).with_share_used(shares[each.key])
             for each in reading.containers
         )
         figures = replace(reading, containers=slices)

@@ -348,6 +348,14 @@ const DRAWN = {
       const text = limit === null ? `${percent(used)}, no limit` : `${percent(used)} / ${percent(limit)}`;
       return [used, limit ?? 0, text];
     }),
+  level() {
+    const text = make("span");
+    const update = (each) => {
+      write(text, [each.level, each.time_level].map((level) => level ?? "–").join(" / "));
+      text.title = each.enforcement ?? "";
+    };
+    return { children: [text], update };
+  },
   history() {
     const [memory, share] = [new Line("memory", "Memory"), new Line("time", "GPU time")];
     const history = (series, most) => {

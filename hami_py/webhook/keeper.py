@@ -45,7 +45,10 @@ _log = logging.getLogger(__name__)
 
 _FIELD = "certificates.json"
 _RETRIES = 5
-_CONTENDED = f"another client wrote it between reading and writing, {_RETRIES} times"
+_CONTENDED = (
+    f"another client wrote it between reading and writing, {_RETRIES} times",
+    "find the client with `kubectl get --show-managed-fields`, and stop it",
+)
 _UNREADY_S = 2.0
 """The pause without a certificate: meanwhile no pod with a card can be created, or none is
 reviewed."""
@@ -257,7 +260,7 @@ class Keeper:
         except NotFound as error:
             fix = "create it: helm upgrade, or kubectl apply -k deploy/"
             raise NotFound(self._what, "it does not exist", fix, error.status) from error
-        raise Conflict(self._what, _CONTENDED, "find out which client does")
+        raise Conflict(self._what, *_CONTENDED)
 
     def _read_secret(self) -> Serving:
         data = self._secret().data or {}
@@ -315,7 +318,7 @@ class Keeper:
                 # Most likely another replica has written the same.
                 continue
             return
-        raise Conflict(path, _CONTENDED, "find out which client does")
+        raise Conflict(path, *_CONTENDED)
 
 
 def _held(secret: _Secret) -> Certificates:

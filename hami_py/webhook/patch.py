@@ -28,28 +28,30 @@ def make_patch(
     Pods that request a card and name no scheduler get the first one of the settings, and those that
     name no runtime class get this one.
     """
-    operations = list(_annotations(admission))
+    operations = list(_removed(admission))
+    operations += _added("annotations", pod.metadata.annotations, admission.annotations)
     if admission.request is not None:
-        operations += _labels(pod)
+        operations += _added("labels", pod.metadata.labels, LABELS)
         operations += _spec(pod, settings, runtime_class)
     for edit in admission.edits:
         operations += _container(pod, edit)
     return operations
 
 
-def _annotations(admission: Admission) -> Iterator[Operation]:
+def _removed(admission: Admission) -> Iterator[Operation]:
     for key in admission.remove_annotations:
         yield {"op": "remove", "path": f"/metadata/annotations/{_escaped(key)}"}
 
 
-def _labels(pod: objects.Pod) -> Iterator[Operation]:
-    missing = {key: value for key, value in LABELS.items() if pod.labels.get(key) != value}
-    if not missing:
-        return
-    if pod.metadata.labels is None:
-        yield {"op": "add", "path": "/metadata/labels", "value": {}}
+def _added(
+    name: str, there: Mapping[str, str] | None, wanted: Mapping[str, str]
+) -> Iterator[Operation]:
+    """Set labels or annotations."""
+    missing = {key: value for key, value in wanted.items() if (there or {}).get(key) != value}
+    if missing and there is None:
+        yield {"op": "add", "path": f"/metadata/{name}", "value": {}}
     for key, value in missing.items():
-        yield {"op": "add", "path": f"/metadata/labels/{_escaped(key)}", "value": value}
+        yield {"op": "add", "path": f"/metadata/{name}/{_escaped(key)}", "value": value}
 
 
 def _spec(

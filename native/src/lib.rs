@@ -89,6 +89,10 @@ mod _native {
     #[pymodule_export]
     const FORMAT: u32 = hami_limits::FORMAT;
 
+    /// The bytes of every account.
+    #[pymodule_export]
+    const ACCOUNT_SIZE: usize = hami_account::SIZE;
+
     #[pymodule_init]
     fn add_names(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();

@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One card of a limits page: memory limit in bytes, share in percent; None = no limit. Mode is
 /// "hard" or "soft", priority "low", "normal" or "high". `context_memory` is what the driver takes
-/// for a process's context, in bytes; None = unknown. `granule`: the driver takes requests of half
-/// of this many bytes or more in multiples of it; None = to the byte. `injected_memory` and
+/// for a process's context, in bytes; None = unknown. `granule`: the driver takes requests of more
+/// than half of this many bytes in multiples of it; None = to the byte. `injected_memory` and
 /// `injected_share` are the limits in the environment of the container.
 #[pyclass(module = "hami_py._native", get_all, set_all, eq, from_py_object)]
 #[derive(Clone, PartialEq)]

@@ -1,12 +1,12 @@
 """`make bench` and `make bench-*`: the numbers of docs/results, measured again.
 
-python -m bench [calls] [share] [start] [overview] [scheduler] [node]         all, or only these
+python -m bench [calls] [share] [start] [overview] [scheduler] [node] [machine]    all, or these
 """
 
 import argparse
 import sys
 
-from bench import calls, node, overview, scheduler, share, start
+from bench import calls, machine, node, overview, scheduler, share, start
 
 SUITES = {
     "calls": calls.main,
@@ -15,6 +15,7 @@ SUITES = {
     "overview": overview.main,
     "scheduler": scheduler.main,
     "node": node.main,
+    "machine": machine.main,
 }
 
 

@@ -63,7 +63,8 @@ def main() -> int:
         demo = _timed([*prefix, "make", "demo"], env, at)
         test = _timed([*prefix, "make", "test"], env, at)
     where = f"in an empty Debian ({DEBIAN})" if prefix else "with empty caches"
-    pytest = re.search(r"(\d+) passed.* in ([\d.]+)s", test.output)
+    # A line of its own: cargo prints similar ones.
+    pytest = re.search(r"(?m)^=*\s*(\d+) passed.* in ([\d.]+)s", test.output)
     passed, seconds = (pytest[1], float(pytest[2])) if pytest else ("no", 0.0)
     rows = [
         _row("make demo", demo.seconds, "s", DEMO_S, where),

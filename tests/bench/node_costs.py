@@ -31,12 +31,12 @@ def costs(subject: Subject, pods: int, program: str, seconds: float) -> Costs:
     crowd.running(subject.cluster, kinds)
     time.sleep(SETTLE_S)
     ours = list(_processes(subject))
-    before, began = sum(map(_processor_s, ours)), time.monotonic()
+    before, began = sum(map(processor_s, ours)), time.monotonic()
     time.sleep(seconds)
-    used, took = sum(map(_processor_s, ours)) - before, time.monotonic() - began
+    used, took = sum(map(processor_s, ours)) - before, time.monotonic() - began
     found = Costs(
-        sum(_memory_mib(process, "Rss") for process in ours),
-        sum(_memory_mib(process, "Pss") for process in ours),
+        sum(memory_mib(process, "Rss") for process in ours),
+        sum(memory_mib(process, "Pss") for process in ours),
         100 * used / took,
     )
     crowd.delete(subject.cluster)
@@ -53,12 +53,12 @@ def _processes(subject: Subject) -> Iterator[int]:
     assert found == 2, f"agent and coordinator are {found} processes"
 
 
-def _processor_s(process: int) -> float:
+def processor_s(process: int) -> float:
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _memory_mib(process: int, which: str) -> float:
+def memory_mib(process: int, which: str) -> float:
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     found = re.search(rf"^{which}:\s+(\d+) kB", text, re.MULTILINE)
     assert found, text

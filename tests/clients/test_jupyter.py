@@ -383,4 +383,4 @@ def test_without_jupyter_the_error_says_how_to_install_it(
     (hidden / "__init__.py").write_text("raise ImportError('not here')")
     done = run(hami("jupyter", "list"), {**jupyter.env, "PYTHONPATH": str(hidden.parent)})
     assert (done.code, done.out) == (1, "")
-    assert "pip install 'hami-py[jupyter]'" in done.err
+    assert 'pip install "$(ls dist/hami_py-*.whl)[jupyter]"' in done.err

@@ -76,7 +76,7 @@ def ledger(node: Node) -> Allocations:
     # It is written when the first container starts.
     lines = file.read_text().splitlines() if file.exists() else ()
     return {
-        Container(entry["pod"]["uid"], entry["container"]): _amounts(entry["cards"])
+        Container(entry["owner"], entry["container"]): _amounts(entry["cards"])
         for entry in (json.loads(lines[1])["entries"] if lines else ())
     }
 

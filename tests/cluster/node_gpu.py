@@ -9,9 +9,11 @@ second case containerd does not know the variables that reach the server, so `ku
 programs without them: there the stub runs in the program itself, with one card.
 """
 
+import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ _LIBRARIES = Path("usr/lib") / f"{platform.machine()}-linux-gnu"
 
 #: Where a container finds the server's socket.
 _RUN = Path("/run/stub-gpu")
+
+#: Where programs look for an MPS daemon.
+MPS = "/tmp/nvidia-mps"  # noqa: S108
 
 #: Prints the version of the driver, by NVML.
 VERSION = """
@@ -48,13 +53,13 @@ class NodeGpu(StubServer):
 
     def __init__(self, artifacts: Artifacts, folder: Path, cards: str) -> None:
         self.cards, self._artifacts = cards, artifacts
+        self.driver = folder / "driver"
         # A container gets this folder, and so no access to the control socket.
         self._clients = folder / "clients"
         self._clients.mkdir(parents=True)
         self._socket, self._control = self._clients / "gpu.sock", folder / "control.sock"
         self._node: Node | None = None
         self._stub = self._stub_server(folder / "stub-gpu.log")
-        self.driver = folder / "driver"
         self.servers = [self._stub]
         self.runtime = toolkit.make_default
 
@@ -64,7 +69,7 @@ class NodeGpu(StubServer):
         self._stub.start()
         # Every user of a container may use a card, as NVIDIA's device nodes allow.
         self._socket.chmod(0o666)
-        if not self.driver.is_dir():
+        if not (self.driver / _LIBRARIES).is_dir():
             self._install()
         toolkit.configure(node)
         made = toolkit.generate(node, env={"PATH": os.environ["PATH"], **self.toolkit_env})
@@ -74,6 +79,23 @@ class NodeGpu(StubServer):
     def toolkit_env(self) -> dict[str, str]:
         """Where `nvidia-ctk` finds the driver and the cards on the node."""
         return {"NVIDIA_CTK_DRIVER_ROOT": str(self.driver), "STUB_GPU_SOCKET": str(self._socket)}
+
+    def show_instances(self, node: Node) -> None:
+        """Show the node the table of MIG's device nodes, and let who has all cards monitor them.
+
+        The driver has both on its own, and the CDI specification stays older than the instances.
+        """
+        table = "proc/driver"
+        within = ["nsenter", "--mount", "--target", str(node.init_pid()), "--"]
+        subprocess.run([*within, "mount", "--bind", self.driver / table, f"/{table}"], check=True)
+        file = node.cdi / "nvidia.json"
+        specification = json.loads(file.read_text())
+        (every,) = [each for each in specification["devices"] if each["name"] == "all"]
+        monitor = "/dev/nvidia-caps/nvidia-cap2"
+        every["containerEdits"]["deviceNodes"].append(
+            {"path": monitor, "hostPath": f"{self.driver}{monitor}"}
+        )
+        toolkit.publish(node, specification)
 
     def crash(self) -> None:
         """The server ends with the node."""
@@ -97,6 +119,7 @@ class NodeGpu(StubServer):
 
         command = [str(self._artifacts.stub_gpu), "serve", "--cards", self.cards]
         sockets = ["--socket", str(self._socket), "--control", str(self._control)]
+        sockets += ["--root", str(self.driver)]
         return Server(
             [*command, *sockets],
             log,
@@ -112,7 +135,7 @@ class NodeGpu(StubServer):
             file = self.driver / _LIBRARIES / f"{name}.{version}"
             shutil.copyfile(self._artifacts.stub_dir / f"{name}.1", file)
             file.with_name(f"{name}.1").symlink_to(file.name)
-        (self.driver / "dev").mkdir()
+        (self.driver / MPS[1:] / "control").mkdir(parents=True)
         null = Path("/dev/null").stat().st_rdev
         cards = [f"nvidia{index}" for index in range(len(self.uuids()))]
         for name in ("nvidiactl", *cards):
@@ -134,5 +157,9 @@ class NodeGpu(StubServer):
             "containerPath": str(_RUN),
             "options": ["ro", "nosuid", "nodev", "bind"],
         }
-        more = {"env": [*edits["env"], *variables], "mounts": [*edits["mounts"], mount]}
+        # As NVIDIA's toolkit does where an MPS daemon runs.
+        options = ["ro", "nosuid", "nodev", "bind"]
+        pipes = {"hostPath": str(self.driver / MPS[1:]), "containerPath": MPS, "options": options}
+        mounts = [*edits["mounts"], mount, pipes]
+        more = {"env": [*edits["env"], *variables], "mounts": mounts}
         return {**specification, "containerEdits": {**edits, **more}}

@@ -100,6 +100,7 @@ def bound(cluster: WholeCluster, count: int) -> Callable[[], bool]:
     ],
 )
 def test_a_pod_runs_on_a_card_that_it_allows(cluster: WholeCluster, seconds: int) -> None:
+    """Also where the scheduler hears nothing for a while. Takes long for a whole wave of pods."""
     uuids = cluster.gpu.uuids()
     wanted = list(pods(uuids))
     try:

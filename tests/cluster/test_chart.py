@@ -95,6 +95,7 @@ def test_each_value_can_be_null(path: str, by_default: set[tuple[str, str]]) -> 
         ("settings.profiles={hami,acme}", "settings.profiles.1"),
         ("settings.default_cores=130", "settings.default_cores"),
         ("settings.share_modes.research=firm", "settings.share_modes.research"),
+        ("settings.isolations.research=any", "settings.isolations.research"),
         ("node.label=gpu", "node.label"),
         ("node.slots=5000", "node.slots"),
         ("node.kubeletDirectory=kubelet", "node.kubeletDirectory"),

@@ -24,6 +24,7 @@ from cluster.limited_pods import (
     run_in,
     running,
 )
+from cluster.node_gpu import MPS
 from cluster.objects import PODS
 from cluster.whole import WholeCluster
 
@@ -45,6 +46,20 @@ KEPT = "STUB_GPU_SOCKET=$STUB_GPU_SOCKET STUB_GPU_DEVICES=$STUB_GPU_DEVICES"
 
 #: As `su` does; the image has none.
 OTHER_USER = "import os, sys; os.setgid(7); os.setuid(7); os.execvp(sys.argv[1], sys.argv[1:])"
+
+#: Whether the driver is a client of an MPS daemon.
+ASKS = """
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+print(cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0)[1])
+"""
+
+FINDS_PIPES = f"""
+import os
+os.makedirs("{MPS}")
+open("{MPS}/control", "w").close()
+os.environ.pop("CUDA_MPS_PIPE_DIRECTORY")
+"""
 
 #: docs/install.md has operators make it.
 SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged=false"
@@ -109,6 +124,14 @@ def test_a_pod_sees_and_gets_its_memory(cluster: WholeCluster, pod: Limited) -> 
 )
 def test_a_limit_needs_no_environment(cluster: WholeCluster, prefix: tuple[str, ...]) -> None:
     fills(cluster, ONE, *prefix)
+
+
+def test_a_limited_pod_is_no_client_of_the_nodes_mps_daemon(cluster: WholeCluster) -> None:
+    """NVIDIA's toolkit mounts the pipes of a daemon into each container, if they are there."""
+    assert MPS in (cluster.node.cdi / "nvidia.json").read_text()
+    assert run_in(cluster, ONE.name, (PROGRAM[0], "-c", ASKS)).strip() == "0"
+    # The driver takes pipes that are there.
+    assert run_in(cluster, ONE.name, (PROGRAM[0], "-c", FINDS_PIPES + ASKS)).strip() == "1"
 
 
 @pytest.mark.alone

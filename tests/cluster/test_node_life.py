@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from cluster import gpu_operator, objects, waiting
 from cluster.api import ApiError, Object
@@ -29,6 +30,7 @@ from cluster.limited_pods import (
 )
 from cluster.objects import NODES, PODS
 from cluster.whole import WholeCluster
+from hami_py.cli import hami
 from hami_py.cli.doctor import node as doctor
 from support.running import Started
 
@@ -110,12 +112,16 @@ def _replicas(cluster: WholeCluster) -> list[Object]:
     return cluster.api.list(f"{SYSTEM}/pods?{selector}")
 
 
+def exposition(cluster: WholeCluster) -> str:
+    """The agent's page."""
+    (agent,) = agents(cluster)
+    return cluster.api.text(f"{SYSTEM}/pods/{agent['metadata']['name']}:9382/proxy/metrics")
+
+
 def metrics(cluster: WholeCluster) -> dict[tuple[str, str], float]:
     """The values of the agent's page, by name and pod; cards have an empty pod."""
-    (agent,) = agents(cluster)
-    path = f"{SYSTEM}/pods/{agent['metadata']['name']}:9382/proxy/metrics"
     found: dict[tuple[str, str], float] = {}
-    for line in cluster.api.text(path).splitlines():
+    for line in exposition(cluster).splitlines():
         if not line.startswith("#"):
             name, labels, value = re.fullmatch(r"(\w+)(\{.*\})? (\S+)", line).groups()  # type: ignore[union-attr]
             pod = re.search(r'pod="([^"]*)"', labels or "")
@@ -164,6 +170,40 @@ def test_the_figures_are_those_of_the_stubs_ledger(cluster: WholeCluster) -> Non
     assert metrics(cluster)[("hami_container_engine_seconds_total", pod.name)] > 0.2
     assert metrics(cluster)[("hami_node_registered", "")] == 1
     assert metrics(cluster)[("hami_card_memory_allocated_bytes", "")] == 3000 * MIB
+    delete_all(cluster)
+
+
+def test_a_pod_gets_the_least_level_that_it_accepts_or_waits(cluster: WholeCluster) -> None:
+    for name, least in (("strict", "kernel"), ("lenient", "preload")):
+        pod = Limited(name, 3000, 30).pod("sleep infinity")
+        pod["metadata"]["annotations"] = {"hami.io/isolation": least}
+        create_soon(cluster.control_plane, pod)
+    waiting.unschedulable(cluster.api, "strict", "its cards have weaker isolation than requested")
+
+    def explained(name: str) -> str:
+        there = ("--kubeconfig", str(cluster.control_plane.kubeconfig))
+        done = CliRunner().invoke(hami, ["explain", "pod", name, "--all", *there])
+        return done.stdout
+
+    of_cards = "; has too weak isolation (kernel requested, offered preload)\n"
+    assert explained("strict").count(of_cards) == len(cluster.gpu.uuids())
+    running(cluster, "lenient")
+    of_pod = r'^hami_container_enforcement\{.*pod="lenient".*$'
+    (line,) = re.findall(of_pod, exposition(cluster), re.M)
+    assert 'level="preload"' in line
+    assert 'time="lease"' in line
+    said = (
+        "memory is enforced by preload and time by lease, because the node offers nothing stronger"
+    )
+    assert f"on {cluster.node.name}, {said}" in explained("lenient")
+
+    def told() -> list[str]:
+        events = cluster.api.list("/api/v1/namespaces/default/events")
+        return [each["message"] for each in events if each["reason"] == "LimitsEnforced"]
+
+    # The agent also knows why the driver does not limit memory.
+    begin = "container main: memory is enforced by preload and time by lease, because the "
+    waiting.until(lambda: any(each.startswith(begin) for each in told()), "the event is there")
     delete_all(cluster)
 
 
@@ -361,6 +401,7 @@ def test_an_upgrade_and_a_rollback_keep_the_limits_of_running_pods(
 
 
 def test_the_other_commands_of_the_page_run(page: InstallPage) -> None:
+    """Takes long for what the commands wait for: pods that start and end."""
     last = page.commands("Uninstall")
     for each in page.untyped():
         if each not in last:

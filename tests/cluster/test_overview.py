@@ -166,7 +166,7 @@ def test_all_figures_are_those_of_the_ledger(two: Two) -> None:
             row = rows[f"{tenant}-{number}"]
             assert row["memory_limit"] == (2048 + 512 * number) * MIB
             assert row["memory_peak"] >= row["memory_used"]
-            assert row["level"] == "preload"
+            assert (row["level"], row["time_level"]) == ("preload", "lease")
             assert bool(row["refusals"]) is bool(number), "a program that fills is refused at last"
     allocated = sum(c["memory_allocated"] for n in seen["nodes"] for c in n["cards"])
     assert allocated == sum(row["memory_limit"] for row in rows.values())
@@ -351,6 +351,10 @@ def test_the_view_shows_the_ledgers_figures(two: Two, everything: Page) -> None:
         lambda: "red-waits" in {each["name"] for each in everything.ask("/api/picture")["events"]},
         "its events",
     )
+    # Each container has such an event. They would leave no room for others.
+    written = {each["reason"] for each in two.api.list("/api/v1/events")}
+    shown = {each["reason"] for each in everything.ask("/api/picture")["events"]}
+    assert written - shown >= {"LimitsEnforced"}
     history = everything.ask("/api/node?name=n1&history=1")["history"]
     assert {each["pod"] for each in history["series"]} >= {"", "red-1"}
     # Used now, and 20 s ago at most.

@@ -1,4 +1,4 @@
-"""Twenty pods that wait, each for another reason: `inspect` and `explain` name the same, true one.
+"""Pods that wait, each for another reason: `inspect` and `explain` name the same, true one.
 
 kube-scheduler's own verdict is the oracle where it has one: the condition of the pod.
 """
@@ -72,6 +72,11 @@ CASES = {
         "it has another mode (full) than the pod requests",
         "busy",
         annotations={"nvidia.com/vgpu-mode": "mig"},
+    ),
+    "isolation": Case(
+        "its cards have weaker isolation than requested",
+        "busy",
+        annotations={"hami.io/isolation": "kernel"},
     ),
     "cordoned-card": Case("its cards are cordoned", "cordoned-card"),
     "unhealthy": Case("its cards are unhealthy", "sick"),
@@ -149,8 +154,8 @@ def placing(control_plane: StartControlPlane) -> Iterator[Placing]:
         yield placing
 
 
-def test_twenty_pods_that_wait_have_their_true_reasons(placing: Placing) -> None:
-    assert len(CASES) == 20
+def test_pods_that_wait_have_their_true_reasons(placing: Placing) -> None:
+    assert len(CASES) == 21
     for name, case in CASES.items():
         spec = {**case.spec, **({"nodeSelector": {HOST: case.at}} if case.at else {})}
         # The webhook's label, by which pods with cards are listed.

@@ -308,3 +308,36 @@ def test_each_alert_fires_when_it_has_to(tmp_path: Path) -> None:
     file = tmp_path / "tests.yaml"
     file.write_text(yaml.safe_dump(tests))
     promtool("test", "rules", file)
+
+
+def test_a_pod_costs_the_larger_part_of_each_of_its_cards(tmp_path: Path) -> None:
+    def of(metric: str, pod: str, card: str, container: str = "c") -> str:
+        labels = f'Hostname="n1",UUID="{card}",namespace="ml",pod="{pod}",container="{container}"'
+        return f"{metric}{{{labels}}}"
+
+    memory, share = "hami_container_memory_limit_bytes", "hami_container_share_limit_ratio"
+    series = {
+        'hami_card_memory_bytes{Hostname="n1",UUID="GPU-0"}': 40,
+        'hami_card_memory_bytes{Hostname="n1",UUID="GPU-1"}': 80,
+        'node_gpu_hourly_cost{node="n1",instance="opencost",provider_id="a"}': 3,
+        of(memory, "time", "GPU-0"): 10,
+        of(share, "time", "GPU-0"): 0.5,
+        of(memory, "space", "GPU-0"): 20,
+        of(share, "space", "GPU-0"): 0.2,
+        of(memory, "space", "GPU-1"): 20,
+        of(share, "space", "GPU-0", "other"): 0.3,
+    }
+    costs = {"time": 1.5, "space": 3 * (0.5 + 0.25 + 0.3)}
+    expected = [
+        {
+            "labels": f'hami:pod_gpu_cost:hourly{{Hostname="n1",namespace="ml",pod="{pod}"}}',
+            "value": cost,
+        }
+        for pod, cost in sorted(costs.items())
+    ]
+    query = {"expr": "hami:pod_gpu_cost:hourly", "eval_time": "2m", "exp_samples": expected}
+    values = [{"series": name, "values": f"{value}x5"} for name, value in series.items()]
+    test = {"interval": "1m", "input_series": values, "promql_expr_test": [query]}
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [test]}))
+    promtool("test", "rules", file)

@@ -66,7 +66,6 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.tier("fast", "ci")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, amount("histories"), SEEDS_EACH))
 def test_no_history_assigns_a_card_twice_or_leaves_anything_behind(first: int) -> None:

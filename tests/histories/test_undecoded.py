@@ -13,7 +13,9 @@ from histories.test_regressions import PODS, Stand
 NODE = "/api/v1/nodes/n0"
 QUOTAS = "/api/v1/namespaces/x/resourcequotas"
 
-NOT_THERE = "node n0: it does not exist, or has no cards; try another one"
+NOT_THERE = (
+    "node n0: it does not exist, or has no cards; do nothing: kube-scheduler tries another node"
+)
 
 #: A priority is a number, annotations are texts.
 STRANGE_POD: Object = {"metadata": {}, "spec": {"priority": "high"}}

@@ -112,7 +112,6 @@ def test_its_kernels_assemble_for_old_and_new_cards(kit, tmp_path):
             assert nvjitlink.get_linked_cubin_size(linker) > 0
 
 
-@pytest.mark.tier("ci")
 def test_all_its_tests_pass_on_the_stub(run_kit, result):
     """Runs the whole kit: it is copied to machines without access to missing files."""
     done = run_kit("test", "--stub")
@@ -125,7 +124,7 @@ def test_all_its_tests_pass_on_the_stub(run_kit, result):
     assert [reason for reason in reasons if not LEFT_OUT.fullmatch(reason)] == []
 
 
-@pytest.mark.tier("ci")
+@pytest.mark.tier("torture")
 @pytest.mark.alone
 def test_all_its_measures_work_on_the_stub(run_kit, result):
     """Runs every measure, on the real clock: a broken one would only show on a rented GPU."""
@@ -148,7 +147,6 @@ def test_without_a_gpu_it_reports_that(run_kit, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.tier("ci")
 def test_on_a_machine_with_a_driver_it_tests_that_and_the_installed_frameworks(
     run_kit, result, machine, gpu
 ):
@@ -170,7 +168,6 @@ def test_on_a_machine_with_a_driver_it_tests_that_and_the_installed_frameworks(
     assert done.code == 1
 
 
-@pytest.mark.tier("ci")
 def test_a_run_that_times_out_leaves_its_results_and_no_process(
     run_kit, result, machine, kit, tmp_path
 ):

@@ -96,6 +96,7 @@ def mounted_driver() -> Iterator[list[str]]:
 
 
 def test_three_pods_have_their_limits_in_a_cluster_of_the_kit(pods, tmp_path):
+    """The kit's own cluster runs three pods. Takes half a minute to start and end it."""
     before = _made_by_nodes()
     done = pods("--parts", PARTS)
     assert done.code == 0, done.out + done.err

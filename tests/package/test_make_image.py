@@ -112,3 +112,12 @@ def test_a_missing_builder_is_reported_before_the_wheel_is_built(programs: Path)
     done = make(programs, has_wheel=False)
     assert done.returncode != 0
     assert done.stderr.startswith("missing: docker, podman, nerdctl or buildah")
+
+
+@pytest.mark.parametrize("missing", ["git", "cargo", "python3"])
+def test_check_fresh_first_names_a_missing_program(programs: Path, missing: str) -> None:
+    put(programs, "cargo", SILENT)
+    (programs / missing).unlink()
+    done = make(programs, has_wheel=False, target="check-fresh")
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"missing: {missing} ("), done.stderr

@@ -1,13 +1,17 @@
 """A program that executes the commands of a test, with account and ledger of its use."""
 
 import contextlib
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from support.commands import HamiCommand
 from support.console import Console
 from support.launcher import BEGIN, Launcher, launched, make_slice
+from support.machine_users import Users
 from support.running import run
+from support.stub import StubServer
 
 
 @pytest.fixture
@@ -95,3 +99,20 @@ def unchanged(program, stub_server, preload, tmp_path):
         return bare.lines[len(BEGIN) :]
 
     return check
+
+
+@pytest.fixture
+def users(artifacts, kit):
+    """`users(policy)` starts the service for two users."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hami-test-"))
+        Path(folder).chmod(0o755)
+
+        def start(policy="", cards="a100"):
+            gpu = stack.enter_context(StubServer(artifacts, Path(folder) / "stub", cards))
+            load = kit.load("load")
+            started = Users(Path(folder), gpu, artifacts, load, policy)
+            stack.callback(started.close)
+            return started
+
+        yield start

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hami_py import config
 from hami_py._native import Account
 from hami_py.slices import measuring
 from support import slices
@@ -228,3 +229,10 @@ def test_what_hami_run_has_measured_ends_with_it(hami_run, hami, tmp_path):
         console.finish()
     (directory,) = hami.slices()
     assert Account.open(directory / "account").snapshot().measured_memory[0] == 0
+
+
+def test_a_package_that_is_removed_meanwhile_is_said_in_a_line(node, console, monkeypatch, capfd):
+    """The sweeper is imported when a program uses a card; the limit holds all the same."""
+    monkeypatch.setitem(sys.modules, "hami_py.gpu.sweep", None)
+    measuring.Measuring(config.read({}), node.slice)._run()
+    assert "not measured: hami-py was removed or replaced" in capfd.readouterr().err

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hami_py.model import Level, SliceCard, SliceUse
+from hami_py.model import Level, SliceCard, SliceUse, TimeLevel
 
 
 def container(
@@ -10,6 +10,7 @@ def container(
     limit: int | None = None,
     share: int | None = None,
     level: Level = "preload",
+    time_level: TimeLevel = "lease",
     share_used: float | None = None,
     node: str = "",
     index: int | None = 0,
@@ -22,7 +23,8 @@ def container(
         names: namespace, pod, container and card.
         limit: of its memory, in bytes.
         share: in percent.
-        level: how the limits are enforced.
+        level: what enforces the memory limit.
+        time_level: what enforces the limit on time.
         share_used: the used part of the card's time.
         node: its node.
         index: the card's index.
@@ -39,4 +41,6 @@ def container(
         share_used=share_used,
         processes=processes,
         level=level,
+        time_level=time_level,
+        enforcement=f"memory by {level}, time by {time_level}",
     )

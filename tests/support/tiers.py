@@ -37,7 +37,7 @@ class Amount:
 
 
 AMOUNTS = {
-    "histories": Amount(1_000, 3_000, 10_000, "random histories of a cluster; a multiple of 1,000"),
+    "histories": Amount(1_000, 1_000, 10_000, "random histories of a cluster; a multiple of 1,000"),
     "malformed requests": Amount(
         5_000, 5_000, 50_000, "to the webhook, and as many to the extender"
     ),
@@ -47,7 +47,9 @@ AMOUNTS = {
     "random sharing programs": Amount(3, 12, 300, "of 80 commands each, of 2 to 6 processes"),
     "rounds of mixed races": Amount(3_000, 3_000, 50_000, "of each thread, with 8 x 4 threads"),
     "restarts of a server": Amount(3, 3, 50, "in one slice, each after the one before was killed"),
+    "kills of the machine's service": Amount(2, 5, 100, "while programs of two users compute"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),
+    "times that all programs' limits are switched": Amount(5, 5, 100, "while programs start"),
     "crowds": Amount(1, 1, 20, "of 100 pods at once on one node"),
 }
 """Tests read them with `amount(name)`. A tier that does not run the test has a value too."""

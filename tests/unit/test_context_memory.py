@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from hami_py.agent import service
-from hami_py.agent.state import Cards
 from hami_py.errors import DriverError
 from hami_py.gpu import context_memory, measured_memory
 from hami_py.gpu.context_memory import measure
@@ -20,6 +19,7 @@ from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.measured_memory import MeasuredMemory
 from hami_py.model.cards import DriverMemory
 from hami_py.model.pods.wire import Card
+from hami_py.node.cards import Cards
 from support.artifacts import Artifacts
 from support.running import Run, run
 from support.slices import GIB, MIB

@@ -331,8 +331,9 @@ def test_a_bad_share_is_refused_also_if_it_is_disabled(inside: Inside) -> None:
         current.limits(settings)
 
 
+@pytest.mark.parametrize(("share", "is_measured"), [(30, True), (None, False)])
 def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, share: int | None, is_measured: bool
 ) -> None:
     """Of living and dead processes; a process that has used or waited for time is listed."""
 
@@ -342,7 +343,7 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
         said["last_used"] = [1e9 + pid]
         return cast(ProcessUse, SimpleNamespace(**said, **times))
 
-    limit = (CardLimit(FIRST, None, 30),)
+    limit = (CardLimit(FIRST, None, share),)
     page = (LimitRow(FIRST),)
     outer = Layer(limit, page, account(used_ns=10**12, throttled_ns=10**12))
     members = [
@@ -356,16 +357,20 @@ def test_engine_time_is_that_of_the_innermost_slice_in_seconds(
     monkeypatch.setattr(current, "read_layer", lambda directory: levels[directory])
     monkeypatch.setattr(current, "directories", lambda _settings: list(levels))
     inside = config.read(settings.environment)
+
+    def last_used(pid: int) -> float | None:
+        return 1e9 + pid if is_measured else None
+
     (card,) = current.usage(inside).cards
     assert (card.engine_time, card.throttled) == (4.0, 2.5)
     # A dead process pays no debt.
     assert card.debt == 0.25
     assert card.processes == (
-        used_by(8, engine_time=1.5, debt=0.25, last_used=1e9 + 8),
-        used_by(9, alive=False, throttled=2.0, debt=1.0, last_used=1e9 + 9),
+        used_by(8, engine_time=1.5, debt=0.25, last_used=last_used(8)),
+        used_by(9, alive=False, throttled=2.0, debt=1.0, last_used=last_used(9)),
     )
     # Of the living alone: 9 has ended.
-    assert card.last_used == 1e9 + 10
+    assert card.last_used == last_used(10)
 
 
 @pytest.mark.parametrize("damage", ["limits", "account"])

@@ -36,6 +36,16 @@ def test_without_nvidia_s_runtime_no_variable_gives_cards(tmp_path: Path) -> Non
     assert "does not exist" in str(node.container_toolkit(tmp_path, tmp_path))
 
 
+def test_an_mps_daemon_is_named(tmp_path: Path) -> None:
+    for pid, command in ((7, "python3"), (30, "nvidia-cuda-mps"), (9, "nvidia-cuda-mps")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "comm").write_text(f"{command}\n")
+    found, fix = node.mps_daemon(tmp_path)
+    assert found == "a daemon runs: process 9, 30"
+    assert "quit | nvidia-cuda-mps-control" in fix
+    assert node.mps_daemon(tmp_path / "7") == "no daemon runs"
+
+
 #: As NVIDIA's GPU Operator and its GPU feature discovery label a node.
 OPERATED = {
     "nvidia.com/gpu.present": "true",

@@ -64,15 +64,27 @@ def test_a_missing_package_is_reported(
     monkeypatch.setitem(sys.modules, "yaml", None)
     done = CliRunner().invoke(hami, ["replay", *files])
     assert isinstance(done.exception, StateError)
-    assert "hami-py[kubernetes]" in str(done.exception)
+    assert '.whl)[kubernetes]"' in str(done.exception)
 
 
-@pytest.mark.parametrize("listen", ["9380", ":9380", "127.0.0.1:", "127.0.0.1:65536", "a:b"])
+@pytest.mark.parametrize(
+    "listen", ["9380", ":9380", "127.0.0.1:", "127.0.0.1:65536", "a:b", f"a:{'9' * 5000}"]
+)
 def test_an_invalid_address_is_refused(listen: str) -> None:
-    from hami_py.cli.kubernetes.common import parse_listen
+    from hami_py.cli.service import parse_listen
 
     with pytest.raises(InvalidValue, match="an address and a port"):
         parse_listen("--listen", listen)
+
+
+@pytest.mark.parametrize("port", ["", "x", "0", "65536", "99999", "9" * 5000])
+def test_an_api_server_without_a_valid_port_is_refused(tmp_path: Path, port: str) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.touch()
+    options = ["--api-server", f"10.0.0.1:{port}", "--certificate-authority", str(authority)]
+    error = refused("view", *options)
+    assert isinstance(error, InvalidValue)
+    assert error.field == "--api-server"
 
 
 KUBECONFIG = """

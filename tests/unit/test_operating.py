@@ -17,7 +17,7 @@ import yaml
 
 from cluster.monitoring.pages import names
 from hami_py._native import Allocator
-from hami_py.agent.observer import REPORTS
+from hami_py.agent.reports import REPORTS
 from hami_py.cli import hami
 from hami_py.cluster.nodes import NO_CARDS
 from hami_py.errors import InvalidValue
@@ -63,7 +63,7 @@ def said_of_nodes() -> set[str]:
     words = re.search(r"const TEXTS: [^=]*= \[(.*?)\];", cards, re.S)
     assert words
     tally = re.findall(r'"([^"]+)"', words[1])
-    assert len(tally) == 16
+    assert len(tally) == 17
     tally += re.findall(r'map_or\("([^"]+)", \|kind\| TEXTS', cards)
     display = source("impl fmt::Display for NodeReason").split("impl fmt::Display for NodeReason")[
         1

@@ -24,7 +24,9 @@ from hami_py.cli.values import ago, approximate, duration
 from hami_py.config import Settings
 from hami_py.model import Rates
 from hami_py.slices import list_slices
+from support.namespaces import IN_A_NAMESPACE
 from support.programs import Programs
+from support.requirements import skip_or_fail
 from support.running import Started, run
 from support.slices import MIB
 from support.stub import StubServer
@@ -101,6 +103,28 @@ def test_memory_is_listed_by_process_and_card_as_in_the_ledger(
         text = run([*command, "ps", "--processes"], variables).out
         assert re.search(rf"^  {pid}  \S+  card 1: 100MiB  \S*hold 100 1$", text, re.MULTILINE)
         assert re.search(r"^ +1 +100MiB +- +1GiB +- +- +-$", text, re.MULTILINE)
+
+
+def test_a_process_in_its_own_pid_namespace_is_listed_once_as_the_machine_sees_it(
+    stub: StubServer, program: Programs
+) -> None:
+    if run([*IN_A_NAMESPACE, "true"], {}).code:
+        skip_or_fail("no PID namespace can be made here")
+    variables = {"PATH": os.environ["PATH"], **config_of(stub)}
+    command = [sys.executable, "-m", "hami_py"]
+    hold = [str(program("hold")), "100"]
+    with Started([*command, "run", "--", *IN_A_NAMESPACE, *hold], variables) as holder:
+        holder.wait_for("holding")
+        (slice_,) = json.loads(run([*command, "ps", "--json"], variables).out)
+        pids = {tuple(p["command"]): p["pid"] for p in slice_["processes"]}
+        assert pids.keys() == {(*IN_A_NAMESPACE, *hold), tuple(hold)}
+        assert len(slice_["processes"]) == 2
+        (process,) = [p for p in slice_["processes"] if p["command"] == hold]
+        assert process["user"] == pwd.getpwuid(os.getuid()).pw_name
+        assert [use["memory_used"] for use in process["cards"]] == [100 * MIB]
+        # By the kernel, which wrote it.
+        line = Path(f"/proc/{process['pid']}/cmdline").read_bytes()
+        assert line.split(b"\0")[:-1] == [os.fsencode(word) for word in hold]
 
 
 def config_of(stub: StubServer) -> dict[str, str]:
@@ -388,9 +412,11 @@ def test_lines_without_room_are_counted(settings: Settings, hami: Hami) -> None:
     assert narrow[0].index("COMMAND") < 60
 
 
-@pytest.mark.parametrize("seconds", ["0", "x"])
-def test_a_bad_interval_is_refused(hami: Hami, seconds: str) -> None:
-    refused(hami("ps", f"--watch={seconds}"), 2, "--watch")
+@pytest.mark.parametrize("seconds", ["0", "x", "nan", "inf", "1e300"])
+@pytest.mark.parametrize("command", ["ps --watch", "top --interval", "inspect --watch"])
+def test_a_bad_interval_is_refused(hami: Hami, command: str, seconds: str) -> None:
+    name, option = command.split()
+    refused(hami(name, f"{option}={seconds}"), 2, option)
 
 
 def test_a_closed_pipe_ends_the_watch_quietly(hami: Hami) -> None:

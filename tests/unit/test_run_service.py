@@ -1,4 +1,4 @@
-"""A service of Kubernetes runs until a signal arrives, in whatever thread."""
+"""A service runs until a signal arrives, in whatever thread."""
 
 import sys
 
@@ -11,7 +11,7 @@ from support.running import run
 PROGRAM = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from hami_py.cli.kubernetes.common import run_service
+from hami_py.cli.service import run_service
 
 def send():
     main = Path(f"/proc/self/task/{os.getpid()}/stat")

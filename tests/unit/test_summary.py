@@ -116,6 +116,23 @@ def test_the_file_of_ended_slices_is_bounded(hami: Hami, runtime: Path) -> None:
     assert (found[-1].name, len(found)) == ("last", len(file.read_bytes().splitlines()))
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["a" * 4091, "b"], ["true", "a" * 4091, "…"]),
+        (["a" * 9000], ["true", "a" * 4091 + "…"]),
+        ([""] * 9000, ["true", *[""] * 4091, "…"]),
+        (["ä"] * 2, ["true", "ä", "ä"]),
+    ],
+)
+def test_a_long_command_takes_no_room_of_other_slices(
+    hami: Hami, runtime: Path, words: list[str], kept: list[str]
+) -> None:
+    hami("run", "--", "true", *words)
+    assert [list(each.command) for each in ended(runtime / "hami")] == [kept]
+    assert (runtime / "hami" / "ended.jsonl").stat().st_size < 32 << 10
+
+
 def test_a_link_is_not_followed(hami: Hami, runtime: Path, tmp_path: Path) -> None:
     hami("run", "--", "true")
     file, other = runtime / "hami" / "ended.jsonl", tmp_path / "other"

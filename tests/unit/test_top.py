@@ -24,7 +24,7 @@ from hami_py.cli.top_state import (
     rows_of_own,
 )
 from hami_py.cli.top_view import Drawing, picture
-from hami_py.model import Card, CardUsage, NodeCard, SliceCard, SliceInfo, SliceUse
+from hami_py.model import Card, CardUsage, NodeCard, ProcessUsage, SliceCard, SliceInfo, SliceUse
 from unit import machine
 from unit.machine import CARDS, GIB, Hami
 
@@ -59,6 +59,16 @@ def test_the_used_part_of_the_time_is_that_between_two_readings() -> None:
     first = text(state, row(engine_time=5.0), now_s=10.0)
     assert re.search(r"30% +- ", first), "one reading has no rate"
     assert re.search(r"30% +25% ", text(state, row(engine_time=5.5), now_s=12.0))
+
+
+def test_a_slice_without_a_share_is_not_shown_as_idle() -> None:
+    """Its engine time may no longer be measured."""
+    state = TopState()
+    for now_s, engine_s, shown in ((10.0, 5.0, "-"), (12.0, 5.5, "25%"), (14.0, 5.5, "-")):
+        found = text(state, row(share=None, engine_time=engine_s), now_s=now_s)
+        assert re.search(rf"^train .* - +{shown} ", found, re.MULTILINE), found
+    screen = state.screen(Reading([], [row(share=None)]))
+    assert [*screen.rows[0][1]] == [0.25]
 
 
 def test_a_minute_is_kept() -> None:
@@ -209,10 +219,15 @@ def test_a_long_name_takes_the_room_that_others_leave() -> None:
     assert re.match(r"n{23}… +0 +1GiB/4GiB +30%", line), line
 
 
-def test_inside_a_container_the_slice_has_the_cards_index() -> None:
-    usage = CardUsage(uuid="GPU-a", memory_limit=4 * GIB, memory_used=GIB, throttled=1.5)
+def test_inside_a_container_the_slice_has_the_cards_index_and_living_processes() -> None:
+    processes = tuple(
+        ProcessUsage(uuid="GPU-a", pid=pid, alive=alive)
+        for pid, alive in ((7, True), (8, False), (9, True))
+    )
+    usage = CardUsage(uuid="GPU-a", memory_limit=4 * GIB, throttled=1.5, processes=processes)
     (own,) = rows_of_own([usage], [Card(3, "GPU-a", "NVIDIA A100", 40 * GIB)])
     assert (own.pod, own.use) == ("this container", replace(usage, index=3))
+    assert own.processes == 2, "one has ended"
 
 
 def test_cards_that_a_slice_does_not_use_are_left_out() -> None:

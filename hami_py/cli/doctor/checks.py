@@ -7,6 +7,7 @@ tests: programs of ours run in a slice and allocate as much memory as they can.
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +18,9 @@ from hami_py.cli.doctor.trial import Found, last_line, probe, run
 from hami_py.config import LD_PRELOAD, Settings
 from hami_py.coordinator import LOG
 from hami_py.errors import HamiError, NoDevice, UnsupportedPlatform
-from hami_py.model import Card
+from hami_py.model import Card, CardLimit
 from hami_py.slices.elf import MACHINES
+from hami_py.slices.machine import USERS, machine, required_machine
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Check:
 def checks(settings: Settings) -> Iterator[Check]:
     """Run every check of this machine; yields each result at once."""
     passed = True
+    if machine(settings) is not None:
+        done = _try("hami machine", partial(_machine, settings))
+        yield done
+        if not done.ok:
+            return
     for name, check in (
         ("platform", _platform),
         ("C library", loading.c_library),
@@ -67,16 +74,18 @@ def checks(settings: Settings) -> Iterator[Check]:
     try:
         limit, results = proof.check_lookups(shown[0], settings)
     except HamiError as error:
-        yield Check("symbol lookups", False, f"{error.what}: {error.why}", error.fix)
+        ok = isinstance(error, proof.NoRoom)
+        yield Check("symbol lookups", ok, f"{error.what}: {error.why}", error.fix)
         return
     for result in results:
         yield _try(f"lookup {result['lookup']}", partial(proof.judge_lookup, result, limit))
 
 
 def checks_of_node(settings: Settings) -> Iterator[Check]:
-    """Check what would give containers of this node of Kubernetes cards without limits."""
+    """Check what would give programs of this node of Kubernetes cards without limits."""
     yield _try("device plugins", partial(node.device_plugins, node=settings.node))
     yield _try("container toolkit", node.container_toolkit)
+    yield _try("MPS", node.mps_daemon)
 
 
 def checks_of_program(command: Sequence[str], settings: Settings) -> Iterator[Check]:
@@ -99,8 +108,28 @@ def _try(name: str, check: Callable[[], Found]) -> Check:
         detail = f"{error.what}: {error.why}"
         for prefix in ("probe: ", f"{name}: ", f"{name} "):
             detail = detail.removeprefix(prefix)
-        return Check(name, False, detail, error.fix)
+        return Check(name, isinstance(error, proof.NoRoom), detail, error.fix)
     return Check(name, True, found) if isinstance(found, str) else Check(name, True, *found)
+
+
+def _machine(settings: Settings) -> str:
+    """Check that the machine's service runs, and that its policy grants this user a card."""
+    service, text = required_machine(settings), ""
+    listed = service.listed()
+    # A user whose programs have used no card has no link yet.
+    with suppress(OSError):
+        text = str((service.runtime / USERS / str(os.geteuid())).readlink())
+    found = next((each.cards for each in listed if str(each.directory) == text), ())
+    if found:
+        limits = (
+            f"{CardLimit(card.uuid, card.memory_limit, card.share, card.mode, card.priority)}"
+            f" of card {card.index}"
+            for card in found
+        )
+        return f"it runs; your default slice has {'; '.join(limits)}"
+    if text in ("", "unlimited"):
+        return "it runs"
+    raise HamiError("hami machine", text, "`hami machine check` shows the policy")
 
 
 def _platform(_settings: Settings) -> str:
@@ -177,6 +206,8 @@ def _runtime(settings: Settings) -> str:
 
 def _coordinator(settings: Settings) -> Found:
     """The first slice with a share starts it, and it exits after the last: none is fine too."""
+    if machine(settings) is not None:
+        return "the service hami machine runs it"
     with slices.usable(settings.runtime_directory):
         found = slices.running(settings)
     if found is not None:

@@ -1,7 +1,8 @@
-"""The doctor's checks of a node of Kubernetes: what would give containers cards without limits."""
+"""The doctor's checks of a node of Kubernetes: what would give programs cards without limits."""
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from hami_py.cli.doctor import gpu_operator
@@ -64,6 +65,23 @@ def container_toolkit(root: Path | None = None, folder: Path = KUBELET) -> Found
             why = "an image with NVIDIA_VISIBLE_DEVICES gets cards that are not allocated to it"
             raise HamiError("container toolkit", why, f"set {_SETTING} = false in /{path}")
     return f"{_SETTING} = false"
+
+
+def mps_daemon(processes: Path = Path("/proc")) -> Found:
+    """Look for an MPS daemon: programs outside of our containers become its clients."""
+    found = []
+    for file in processes.glob("[0-9]*/comm"):
+        with suppress(OSError):
+            # nvidia-cuda-mps-control and -server; the kernel keeps 15 characters.
+            if file.read_text().startswith("nvidia-cuda-mps"):
+                found.append(int(file.parent.name))
+    if not found:
+        return "no daemon runs"
+    fix = (
+        "containers with limits do not use it; the shares of other programs do not hold beside "
+        "it: end it with `echo quit | nvidia-cuda-mps-control`"
+    )
+    return f"a daemon runs: process {', '.join(map(str, sorted(found)))}", fix
 
 
 def _text(file: Path) -> str | None:

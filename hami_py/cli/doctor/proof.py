@@ -17,6 +17,7 @@ from hami_py.errors import HamiError
 from hami_py.gpu.driver import PAGE
 from hami_py.gpu.lookups import DEEPBIND, NVML
 from hami_py.model import Card, LimitRequest
+from hami_py.slices.machine import machine
 
 ENOUGH = 0.99
 """The part of the limit that must be available, but for one request that did not fit any more."""
@@ -26,6 +27,10 @@ ROOM = 64 << 20
 
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 REPORT = "report this, with the output of `hami doctor --json`"
+
+
+class NoRoom(HamiError):
+    """A user of a shared machine has too little left for a test: end a slice."""
 
 
 def limit_holds(card: Card, settings: Settings) -> str:
@@ -69,6 +74,9 @@ def _too_little(card: Card, free: int, needed: int, settings: Settings) -> HamiE
     """The error for too little free memory: because of a limit here, or of other programs."""
     needs = f"a test needs {approximate(2 * needed)}, twice what a program with a context needs"
     effective = next((row for row in slices.limits(settings).cards if row.uuid == card.uuid), None)
+    if effective is None and machine(settings) is not None:
+        fix = "end some of your slices (`hami ps`) or programs (`hami devices`), and retry"
+        return NoRoom("probe", f"not tested: {approximate(free)} are left for you; {needs}", fix)
     if effective is None or effective.memory is None:
         fix = "end some programs (`nvidia-smi` lists them) and retry"
         return HamiError("probe", f"only {approximate(free)} are free; {needs}", fix)

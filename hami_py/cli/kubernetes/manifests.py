@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hami_py.cli.kubernetes.common import kubernetes_extra
+from hami_py.cli.service import kubernetes_extra
 from hami_py.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _MOST_COMPLETIONS = (1 << 31) - 1
 _WRITE_PODS = "use manifests of pods, or of objects that create pods"
 
 _DAEMON_TOLERATES = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure")
-"""Of ``node.kubernetes.io/``; the DaemonSet controller adds these, and one for a cordon."""
+"""Taints of ``node.kubernetes.io/`` that DaemonSets tolerate, beside that of a cordon."""
 
 NO_TEMPLATE = "no pod template at spec.template or spec.*ReplicaSpecs"
 """The reason why an object of any kind, such as a Service, is skipped."""
@@ -150,7 +150,7 @@ def _of_kind(kind: str, spec: Object, path: str, *, is_suspended: bool) -> _Temp
 
 
 def _of_unknown_kind(spec: Object) -> Iterator[_Template]:
-    """As a Deployment has its template, or a PyTorchJob has those of its roles."""
+    """The templates where a Deployment has its own, or a PyTorchJob those of its roles."""
     policy = spec.get("runPolicy")
     places: list[tuple[str, str, Object]] = [("spec", "", spec)]
     for name, roles in spec.items():

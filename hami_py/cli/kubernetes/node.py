@@ -8,14 +8,9 @@ from typing import Literal
 import click
 
 from hami_py import config
-from hami_py.cli.kubernetes.common import (
-    api_server_options,
-    connect,
-    kubernetes_extra,
-    parse_listen,
-    run_service,
-)
+from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.settings import read_settings, report_settings, settings_option
+from hami_py.cli.service import kubernetes_extra, parse_listen, run_service
 from hami_py.model import check_object_name
 from hami_py.node.paths import Paths
 

@@ -14,6 +14,7 @@ import click
 
 from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.settings import read_settings, settings_option
+from hami_py.cli.options import Seconds
 from hami_py.cli.output import report
 from hami_py.model import check_object_name
 from hami_py.model.columns import CARDS, orders, record
@@ -121,7 +122,7 @@ def _cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--watch",
         "-w",
-        type=click.FloatRange(min=0.5),
+        type=Seconds(0.5),
         is_flag=False,
         flag_value=2.0,
         metavar="[SECONDS]",
@@ -196,10 +197,10 @@ def top_node(asked: _Asked, *, sort_by: str) -> None:
 def top_pod(asked: _Asked, *, sort_by: str) -> None:
     """Show for each container and card its memory in GiB, and its percent of the card's time.
 
-    SHARE is the part of the time that it has used in the last second or two. THROTTLED is how long
-    its threads have waited to launch, and REFUSALS counts refused allocations. LAST USED is how
-    long ago its programs worked on the card: `-` if no program has since it started, or if no share
-    is in force on the card.
+    GPU TIME% is the part of the time that it has used in the last second or two. THROTTLED is how
+    long its threads have waited to launch, and REFUSALS counts refused allocations. LAST USED is
+    how long ago its programs worked on the card: `-` if no program has since it started, or if it
+    has no share.
     """
     reader = asked.reader(of_all=False)
     from hami_py.cli.kubernetes.overview_tables import pod_lines  # noqa: PLC0415

@@ -77,11 +77,14 @@ def _details(node: NodeReport, containers: Iterable[SliceUse]) -> Iterator[str]:
     yield f"IPADDRESS: {node.address or '-'}"
     yield ""
     of_pods: dict[tuple[str, str], list[SliceUse]] = {}
+    said: dict[str, str] = {}
     for each in containers:
         if each.node == node.name:
             of_pods.setdefault((each.pod, each.namespace), []).append(each)
+            if each.enforcement is not None:
+                said[_levels(each)] = each.enforcement
     heads = (f"GPU{at}(Used/Allocated)" for at in range(len(node.cards)))
-    rows = [("NAME", "NAMESPACE", *heads)]
+    rows = [("NAME", "NAMESPACE", *heads, "LEVEL")]
     for names, have in of_pods.items():
         cells = []
         for card in node.cards:
@@ -89,13 +92,18 @@ def _details(node: NodeReport, containers: Iterable[SliceUse]) -> Iterator[str]:
             used = _sum(each.use.memory_used if each.is_known else None for each in on)
             allocated = _sum(each.use.memory_limit for each in on)
             cells.append(f"{_gib(used)}/{_gib(allocated)}" if on else "0")
-        rows.append((*names, *cells))
+        rows.append((*names, *cells, ",".join(sorted({_levels(each) for each in have}))))
     yield from align(rows)
+    yield from (f"{levels}: {why}" for levels, why in said.items())
     total = sum(card.memory for card in node.cards)
     allocated = _sum(card.memory_allocated for card in node.cards)
     yield f"Allocated : {_part(allocated, total)}"
     yield f"Total :     {_gib(total)}"
     yield "-" * 60
+
+
+def _levels(each: SliceUse) -> str:
+    return f"{each.level or '-'}/{each.time_level or '-'}"
 
 
 def _totals(nodes: Iterable[NodeReport]) -> Iterator[str]:

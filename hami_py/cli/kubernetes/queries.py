@@ -14,7 +14,7 @@ from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.manifests import NO_TEMPLATE, NoPods, read_pods
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, settings_option
 from hami_py.cli.output import align, report
-from hami_py.errors import InvalidValue, StateError
+from hami_py.errors import InvalidValue, state_errors
 from hami_py.model import check_object_name, legible
 
 if TYPE_CHECKING:
@@ -103,6 +103,13 @@ def explain_pod(
                 time = time if share.cores else "no limit on its time"
                 allocated = f"{share.memory_mib} MiB, {time}"
                 click.echo(f"{container} has {share.card} on {assignment.node}: {allocated}")
+        containers = assignment.containers.values()
+        by = (
+            view.enforcement(assignment.node, [card.card for card in each]) for each in containers
+        )
+        for each in dict.fromkeys(by):
+            if each is not None:
+                click.echo(f"on {assignment.node}, {each}")
         click.echo("the cards of this pod count as free below")
     elif pod.spec.node_name is None:
         click.echo(f"pod {namespace}/{name} waits for a node: {unbound_pod(pod, view, settings)}")
@@ -188,11 +195,8 @@ def snapshot(
     if output is None or str(output) == "-":
         sys.stdout.buffer.write(state + b"\n")
         return
-    try:
+    with state_errors(str(output), "name a file that can be written"):
         output.write_bytes(state + b"\n")
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise StateError(str(output), why, "name a file that can be written") from error
 
 
 @click.command()

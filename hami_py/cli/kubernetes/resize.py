@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hami_py.cli.kubernetes.common import kubernetes_extra
 from hami_py.cli.output import report
+from hami_py.cli.service import kubernetes_extra
 from hami_py.errors import InvalidValue, StateError
 from hami_py.model import UNLIMITED, LimitRequest, check_object_name
 from hami_py.model.pods import assignment_of, decode_pod

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hami_py.cli.kubernetes.common import kubernetes_extra
 from hami_py.cli.output import report
+from hami_py.cli.service import kubernetes_extra
 from hami_py.errors import InvalidValue
 from hami_py.model import check_object_name
 

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import click
 
-from hami_py.cli.kubernetes.common import (
-    api_server_options,
-    connect,
-    kubernetes_extra,
-    parse_listen,
-    run_service,
-)
+from hami_py.cli.kubernetes.common import api_server_options, connect
 from hami_py.cli.kubernetes.settings import judging_options, read_settings, report_settings
+from hami_py.cli.service import kubernetes_extra, parse_listen, run_service
 from hami_py.model import check_object_name
 
 

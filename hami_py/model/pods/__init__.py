@@ -32,7 +32,13 @@ from hami_py.model.pods.assignment import (
 )
 from hami_py.model.pods.decoding import Decoder
 from hami_py.model.pods.names import ALIYUN, HAMI, NameProfile, hami
-from hami_py.model.pods.nodes import decode_cards, encode_cards, read_node, unknown_cordons
+from hami_py.model.pods.nodes import (
+    decode_cards,
+    encode_cards,
+    read_mode,
+    read_node,
+    unknown_cordons,
+)
 from hami_py.model.pods.objects import Pod, decode_node, decode_pod, decode_quota
 from hami_py.model.pods.quotas import read_quota
 from hami_py.model.pods.request import read_request

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hami_py.errors import InvalidValue
-from hami_py.model.pods.names import NameProfile
+from hami_py.model.limits import LEVELS, Level
 from hami_py.model.pods.objects import Pod
+from hami_py.model.pods.settings import PodSettings
 from hami_py.model.pods.wire import (
     PLACEMENTS,
     SHARINGS,
@@ -45,14 +46,15 @@ _MAX_WORD = 64
 _Value = TypeVar("_Value")
 
 
-def read_card_request(pod: Pod, profile: NameProfile) -> CardRequest:
-    """The cards that the annotations select, by the names of one profile.
+def read_card_request(pod: Pod, settings: PodSettings) -> CardRequest:
+    """The cards that the annotations select, by the names of the first profile.
 
     Raises:
         InvalidValue: an annotation is malformed, or two contradict each other.
     """
+    profile, least = settings.profiles[0], settings.isolations.get(pod.metadata.namespace or "")
     if not pod.annotations or profile.card_annotations.isdisjoint(pod.annotations):
-        return _ANY
+        return CardRequest(isolation=least) if least is not None else _ANY
 
     def read(name: str | None, parse: Callable[[str, str], _Value], default: _Value) -> _Value:
         text = pod.annotations.get(name, "").strip() if name is not None else ""
@@ -74,6 +76,7 @@ def read_card_request(pod: Pod, profile: NameProfile) -> CardRequest:
     weights: Weights | None = read(profile.weights, _weights, None)
     node_order: Placement | None = read(profile.node_policy, _node_policy, None)
     mode: Sharing | None = read(profile.mode, _mode, None)
+    isolation: Level = read(profile.isolation, _isolation, "none")
     return CardRequest(
         use=use,
         avoid=avoid,
@@ -86,6 +89,7 @@ def read_card_request(pod: Pod, profile: NameProfile) -> CardRequest:
         weights=weights,
         node_order=node_order,
         mode=mode,
+        isolation=max(isolation, least or "none", key=LEVELS.index),
     )
 
 
@@ -144,6 +148,16 @@ def _mode(text: str, field: str) -> Sharing:
         if text == sharing:
             return sharing
     raise InvalidValue(field, text, f"write {', '.join(SHARINGS[:-1])} or {SHARINGS[-1]}")
+
+
+def _isolation(text: str, field: str) -> Level:
+    if text == "any":
+        return "none"
+    for level in LEVELS[1:]:
+        if text == level:
+            return level
+    fix = f"write any, or the least level that the pod accepts: {', '.join(LEVELS[1:])}"
+    raise InvalidValue(field, text, fix)
 
 
 def _node_policy(text: str, field: str) -> Placement:

@@ -48,6 +48,7 @@ class NameProfile:
         avoid_type: annotation of a pod: not these models.
         numa_bind: annotation of a pod: all cards of a container from one NUMA node.
         mode: annotation of a pod: how its cards must be shared.
+        isolation: annotation of a pod: the least level that its cards must offer.
         node_policy: annotation of a pod: full or empty nodes first.
         card_policy: annotation of a pod: the order of cards.
         weights: annotation of a pod: the weight of each resource when cards are compared.
@@ -80,6 +81,7 @@ class NameProfile:
     avoid_type: str | None = None
     numa_bind: str | None = None
     mode: str | None = None
+    isolation: str | None = None
     node_policy: str | None = None
     card_policy: str | None = None
     weights: str | None = None
@@ -97,7 +99,8 @@ class NameProfile:
         """The annotations of a pod that select its cards."""
         cards = (self.use_uuid, self.avoid_uuid, self.use_type, self.avoid_type, self.mode)
         policies = (self.numa_bind, self.node_policy, self.card_policy, self.weights)
-        return frozenset(name for name in (*cards, *policies) if name is not None)
+        names = (*cards, *policies, self.isolation)
+        return frozenset(name for name in names if name is not None)
 
     @cached_property
     def pod_annotations(self) -> frozenset[str]:
@@ -132,6 +135,7 @@ def hami(prefix: str = "nvidia.com", domain: str = "hami.io") -> NameProfile:
         avoid_type=f"{prefix}/nouse-gputype",
         numa_bind=f"{prefix}/numa-bind",
         mode=f"{prefix}/vgpu-mode",
+        isolation=f"{domain}/isolation",
         node_policy=f"{domain}/node-scheduler-policy",
         card_policy=f"{domain}/gpu-scheduler-policy",
         weights=f"{domain}/device-scoring-weights",

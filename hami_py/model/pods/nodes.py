@@ -80,8 +80,7 @@ def read_node(node: ApiNode, settings: PodSettings = DEFAULT) -> Node | None:
         msgspec.structs.replace(card, cordoned=ALL in cordoned or card.uuid in cordoned)
         for card in decode_cards(text)
     )
-    profile = _profile(node, settings)
-    return Node(node.name, cards, _mode(node, profile), _placement(node, profile))
+    return Node(node.name, cards, read_mode(node, settings), _placement(node, settings))
 
 
 def unknown_cordons(node: ApiNode, settings: PodSettings = DEFAULT) -> tuple[str, ...]:
@@ -121,7 +120,13 @@ def _profile(node: ApiNode, settings: PodSettings) -> NameProfile:
     return labelled[0] if labelled else settings.profiles[0]
 
 
-def _mode(node: ApiNode, profile: NameProfile) -> NodeMode:
+def read_mode(node: ApiNode, settings: PodSettings = DEFAULT) -> NodeMode:
+    """How the node's cards are used.
+
+    Raises:
+        InvalidValue: a label is invalid.
+    """
+    profile = _profile(node, settings)
     value = node.labels.get(profile.mode_label)
     if value is None:
         return profile.default_mode
@@ -131,7 +136,8 @@ def _mode(node: ApiNode, profile: NameProfile) -> NodeMode:
     return profile.modes[value]
 
 
-def _placement(node: ApiNode, profile: NameProfile) -> Placement | None:
+def _placement(node: ApiNode, settings: PodSettings) -> Placement | None:
+    profile = _profile(node, settings)
     value = node.labels.get(profile.placement_label)
     if value is None:
         return profile.default_placement

@@ -126,7 +126,7 @@ def read_pod(pod: Pod, settings: PodSettings = DEFAULT) -> ParsedPod:
         PodName(pod.uid, pod.metadata.namespace or "", pod.metadata.name),
         pod.spec.priority or 0,
         tuple(parsed.request for parsed in requesting.values()),
-        read_card_request(pod, settings.profiles[0]),
+        read_card_request(pod, settings),
     )
     return ParsedPod(request, requesting, containers, _gang(pod, settings.profiles[0]))
 

@@ -23,6 +23,10 @@ from hami_py.model.pods.quantities import MAX_MEMORY_MIB, ResourceTable, resourc
 
 CorePolicy: TypeAlias = Literal["default", "force", "disable"]
 
+LeastLevel: TypeAlias = Literal["preload", "kernel", "mig"]
+
+KernelLimits: TypeAlias = Literal["dmem", "any", "off"]
+
 Unassigned: TypeAlias = Literal["wait", "whole-card"]
 
 _IN_PRELOADS = frozenset(" \t\n:$")
@@ -60,6 +64,14 @@ class PodSettings:
 
     share_modes: Mapping[str, Mode] = field(default_factory=dict, hash=False)
     """The same by namespace. They are here because a node agent does not read namespaces."""
+
+    isolations: Mapping[str, LeastLevel] = field(default_factory=dict, hash=False)
+    """The least level at which memory limits are enforced, by namespace. A pod that accepts less is
+    raised to it."""
+
+    kernel_limits: KernelLimits = "dmem"
+    """With which back end the driver limits the memory of containers, too. ``any``: also with
+    ``misc``, which can give a new container what it knows of a removed one. ``off``: with none."""
 
     schedulers: tuple[str, ...] = ()
     """Schedulers that may place pods that request a GPU. The webhook writes the first into pods
@@ -108,12 +120,18 @@ class PodSettings:
             ("core_policy", self.core_policy, CorePolicy),
             ("share_mode", self.share_mode, Mode),
             *((f"share_modes[{each}]", mode, Mode) for each, mode in self.share_modes.items()),
+            *(
+                (f"isolations[{each}]", level, LeastLevel)
+                for each, level in self.isolations.items()
+            ),
             ("unassigned", self.unassigned, Unassigned),
+            ("kernel_limits", self.kernel_limits, KernelLimits),
         ):
             if value not in get_args(choices):
                 raise InvalidValue(name, value, f"write {_either(get_args(choices))}")
-        for namespace in self.share_modes:
-            check_object_name("share_modes", namespace)
+        for name in ("share_modes", "isolations"):
+            for namespace in getattr(self, name):
+                check_object_name(name, namespace)
         for path in self.allowed_preloads:
             # ld.so splits or expands a path with one of these characters.
             if not path.startswith("/") or any(each in _IN_PRELOADS for each in path):

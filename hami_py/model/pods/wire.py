@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
+from hami_py.model.limits import Level
 from hami_py.model.pods.decoding import prepare
 
 NodeMode: TypeAlias = Literal["full", "memory", "exclusive", "share", "topology", "mig", "mps"]
@@ -81,6 +82,7 @@ class Card(_Annotated, frozen=True):
         foreign_mib: memory used by programs that hami does not limit.
         links: the quality of its link to other cards, by their UUID; more is better.
         mig: None = not in MIG mode.
+        level: the strongest that it offers to new containers; None = an older agent wrote it.
     """
 
     uuid: str
@@ -95,6 +97,7 @@ class Card(_Annotated, frozen=True):
     foreign_mib: Count = 0
     links: dict[str, Small] = {}
     mig: Mig | None = None
+    level: Level | None = None
 
 
 class Node(_Wire, frozen=True):
@@ -156,6 +159,7 @@ class CardRequest(_Wire, frozen=True):
         weights: None = equal weights.
         node_order: full or empty nodes first; None = the scheduler's setting.
         mode: how the cards must be shared; None = any way.
+        isolation: the least level that the cards must offer.
     """
 
     use: tuple[str, ...] = ()
@@ -169,6 +173,7 @@ class CardRequest(_Wire, frozen=True):
     weights: Weights | None = None
     node_order: Placement | None = None
     mode: Sharing | None = None
+    isolation: Level = "none"
 
 
 class PodName(_Wire, frozen=True):

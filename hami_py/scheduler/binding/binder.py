@@ -185,7 +185,9 @@ class Binder:
         if args.node not in self._cluster.nodes:
             # The API server accepts a binding to a node that does not exist.
             raise NotFound(
-                f"node {args.node}", "it does not exist, or has no cards", "try another one"
+                f"node {args.node}",
+                "it does not exist, or has no cards",
+                "do nothing: kube-scheduler tries another node",
             )
         with self._lock:
             before = self._writes.get(args.pod_uid)
@@ -281,7 +283,9 @@ class Binder:
         pod = self._read_pod(args, left_s())
         if pod.uid != args.pod_uid:
             raise NotFound(
-                _called(args), "it was replaced by another pod of the same name", "forget it"
+                _called(args),
+                "it was replaced by another pod of the same name",
+                "do nothing: kube-scheduler drops the old pod",
             )
         request = pods.read_request(pod, self._cluster.settings)
         return WaitingPod.of(pod, request) if request is not None else None

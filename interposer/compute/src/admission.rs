@@ -1,4 +1,4 @@
-//! Admission: what a launch does while launches need permission.
+//! Admission: what a launch does before it may reach the card.
 //!
 //! The launch waits until its card's limiter admits it. If anything fails in here, the launch is
 //! made: an error of the limiter must not stop a program.
@@ -80,8 +80,8 @@ fn record_behind(limiter: &'static CardLimiter, stream: Stream) -> Next {
     if noted == Ok(true) { Next::LaunchAndRecord } else { Next::Launch }
 }
 
-/// The driver has taken a launch for which [`admit`] answered [`Next::LaunchAndRecord`]: records the
-/// events behind it.
+/// The driver has taken a launch for which [`admit`] answered [`Next::LaunchAndRecord`]: records
+/// the events behind it.
 pub fn launched() {
     let records = RECORDS.try_with(|records| {
         records.try_borrow_mut().map(|mut records| std::mem::take(&mut *records)).ok()

@@ -73,8 +73,8 @@ impl CardLimiter {
         lock(&self.state)
     }
 
-    /// Waits until a launch of a function on a stream may be made. `meter` does the meter's work if the meter has
-    /// no thread, and returns when to call it again.
+    /// Waits until a launch of a function on a stream may be made. `meter` does the meter's work if
+    /// the meter has no thread, and returns when to call it again.
     pub(crate) fn admit(
         &self,
         stream: Stream,
@@ -171,8 +171,8 @@ impl CardLimiter {
     }
 
     /// Records an event behind the launches of a stream. The launching thread calls this, beside
-    /// work of its own. `is_behind_launch`: it has just made a launch. An event of another thread may
-    /// have come between the admission of this launch and the launch.
+    /// work of its own. `is_behind_launch`: it has just made a launch. An event of another thread
+    /// may have come between the admission of this launch and the launch.
     pub(crate) fn record(&self, stream: Stream, is_behind_launch: bool) {
         let can = capture::state_of(stream.handle) == Capturing::No;
         let event = if can { record(stream) } else { None };

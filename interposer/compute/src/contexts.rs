@@ -1,8 +1,8 @@
 //! Contexts that are ending or have ended. The meter must not touch events in them.
 //!
 //! While the driver ends a context, the meter leaves it alone. Afterwards its events no longer
-//! exist. A new context may get the same handle, so each batch in flight records the age at which
-//! it was begun.
+//! exist. A new context may get the same handle, so each interval in flight records the age at
+//! which it was begun.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

@@ -1,5 +1,5 @@
-//! The driver's events that the library records: two for each batch of launches, kept for later
-//! batches.
+//! The driver's events that the library records: two for each interval of launches, kept for later
+//! intervals.
 //!
 //! An event belongs to a context and ends with it.
 

@@ -6,7 +6,8 @@
 //! 2. [`admission`]: the launch waits until its card's limiter (`card`) admits it.
 //! 3. `state`: the decision, from the coordinator's grant, the own bucket and the work in flight.
 //! 4. `streams`: events around launches, two intervals of them in flight.
-//! 5. [`meter`]: a thread sees when they have ended, and bills them by the card's time (`timeline`).
+//! 5. [`meter`]: a thread sees when they have ended, and bills them by the card's time
+//!    (`timeline`).
 //!
 //! [`notices`] has the other reports of the hooks. Streams that are being captured (`capture`) and
 //! contexts that are ending (`contexts`) are left alone.

@@ -6,7 +6,7 @@
 //!
 //! The thread cannot be created where the system refuses more threads: `RLIMIT_NPROC`, the limit of
 //! a container on its processes, or a seccomp filter. Then the threads that need admission do its
-//! work ([`look_here`]): whenever one of them asks for a batch, and as long as it waits. So the
+//! work ([`look_here`]): whenever one of them asks for admission, and as long as it waits. So the
 //! share holds. But nothing is measured between two launches: work is billed at the next launch, at
 //! the end of its context or at exit, and the coordinator learns late that the process has become
 //! idle.

@@ -79,8 +79,8 @@ pub fn stream_ending(handle: usize) {
     });
 }
 
-/// The calling thread is about to begin the capture of a stream: its launches so far are measured by
-/// themselves. From now on the meter does not query streams, because a stream may become part of
+/// The calling thread is about to begin the capture of a stream: its launches so far are measured
+/// by themselves. From now on the meter does not query streams, because a stream may become part of
 /// the capture at any time. So events are needed behind the open launches of the other streams.
 pub fn capture_begins(handle: usize, per_thread: bool) {
     stream_op(handle, per_thread);

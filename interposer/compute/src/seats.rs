@@ -107,9 +107,9 @@ impl Seats {
         self.0.iter().enumerate().filter_map(of_seat).min()
     }
 
-    /// How many processes of the slice, this one included, may have used the card in the elapsed time
-    /// of this process's work, and how many of others have the lease too. Without a lease, nobody
-    /// knows those of other slices.
+    /// How many processes of the slice, this one included, may have used the card in the elapsed
+    /// time of this process's work, and how many of others have the lease too. Without a lease,
+    /// nobody knows those of other slices.
     pub(crate) fn possible_users(&self, at: u64) -> (u64, u64) {
         let grant = self.outermost().and_then(|seat| seat.grant(at));
         let is_shared = !grant.as_ref().is_some_and(is_exclusive);

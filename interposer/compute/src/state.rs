@@ -168,8 +168,8 @@ impl State {
         Verdict::Wait { what, until }
     }
 
-    /// The coordinator lets launches go on that waited when it decided, because work of the slice is
-    /// stalled.
+    /// The coordinator lets launches go on that waited when it decided, because work of the slice
+    /// is stalled.
     pub(crate) fn read_unblock(&mut self, terms: &Terms, at: u64) {
         let Some(grant) = terms.grant.filter(|grant| grant.unblock != self.unblocked) else {
             return;
@@ -259,8 +259,8 @@ impl State {
         self.is_split = self.streams.iter().any(|on| Some(on.stream.context) != first);
     }
 
-    /// This event, if there is one, was recorded on a stream: behind a launch of the calling thread,
-    /// or behind what is open. Returns when to poll it; `None` if it is not needed.
+    /// This event, if there is one, was recorded on a stream: behind a launch of the calling
+    /// thread, or behind what is open. Returns when to poll it; `None` if it is not needed.
     pub(crate) fn close(
         &mut self,
         queue: Queue,
@@ -450,7 +450,7 @@ impl State {
         number(after, 1);
     }
 
-    /// Adds up the time in which a thread waited for permission.
+    /// Adds up the time in which a thread waited for admission.
     pub(crate) fn bill_waiting(&mut self, seats: &Seats, at: u64) {
         let waited = at.saturating_sub(self.waiting_since);
         self.waiting_since = at;

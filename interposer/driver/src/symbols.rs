@@ -32,8 +32,8 @@ impl Library {
     }
 }
 
-/// The properties of a symbol that are known at compile time. A row has no pointer, because the loader
-/// would write it into each process.
+/// The properties of a symbol that are known at compile time. A row has no pointer, because the
+/// loader would write it into each process.
 struct Row {
     library: Library,
     /// In [`NAMES`].

@@ -1,10 +1,10 @@
-//! References to physical memory beside its mappings: tiles of sparse arrays, and bindings to multicast
-//! objects. By NVIDIA's documentation they keep the memory after its last handle is released, so it
-//! stays charged.
+//! References to physical memory beside its mappings: tiles of sparse arrays, and bindings to
+//! multicast objects. By NVIDIA's documentation they keep the memory after its last handle is
+//! released, so it stays charged.
 //!
 //! A reference ends when a call unmaps or unbinds all of its part of the array or multicast object,
-//! and with that object. A call that covers only some of the part ends nothing: the memory then stays
-//! charged for longer than the driver has it. So it does if the array ends with its context.
+//! and with that object. A call that covers only some of the part ends nothing: the memory then
+//! stays charged for longer than the driver has it. So it does if the array ends with its context.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -138,7 +138,7 @@ macro_rules! wrappers {
                 StreamOpRow { symbol: Symbol::$stream_op, stream: $position };)*)*
         }
 
-        /// Functions that call the driver's launch function and then end the batch.
+        /// Functions that call the driver's launch function and then end the interval.
         mod then_record {
             #![allow(non_snake_case, clippy::too_many_arguments, clippy::wildcard_imports)]
             use core::ffi::c_void;

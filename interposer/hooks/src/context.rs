@@ -61,8 +61,8 @@ around! {
         |call| if context.is_null() { check(call()) } else { contexts::retain_primary(device, call) };
     destroy(context: CUcontext) -> CUresult = cuCtxDestroy_v2, |call| ending(context, call, |_| true);
     destroy_v1(context: CUcontext) -> CUresult = cuCtxDestroy, |call| ending(context, call, |_| true);
-    /// Drops one reference that cuCtxAttach has counted. Only the driver knows whether this has ended
-    /// the context: it reports the API version of a context only while the context exists.
+    /// Drops one reference that cuCtxAttach has counted. Only the driver knows whether this has
+    /// ended the context: it reports the API version of a context only while the context exists.
     detach(context: CUcontext) -> CUresult = cuCtxDetach, |call| ending(context, call, |context| {
         let mut version = 0;
         // SAFETY: a handle that the driver checks, and a local variable.

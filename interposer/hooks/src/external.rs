@@ -1,6 +1,6 @@
-//! Memory of other APIs, such as Vulkan. Its owner is not in any slice, so the process that imports it
-//! is charged. It lasts until the import is destroyed and every buffer and array mapped from it is
-//! freed.
+//! Memory of other APIs, such as Vulkan. Its owner is not in any slice, so the process that imports
+//! it is charged. It lasts until the import is destroyed and every buffer and array mapped from it
+//! is freed.
 
 use driver_sys::cuda::{
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,

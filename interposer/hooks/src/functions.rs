@@ -1,9 +1,10 @@
-//! Handles of kernels: a program needs one before it can launch the kernel. So what the driver takes for
-//! the kernel's local memory at its first launch is charged when the program gets the handle.
+//! Handles of kernels: a program needs one before it can launch the kernel. So what the driver
+//! takes for the kernel's local memory at its first launch is charged when the program gets the
+//! handle.
 //!
-//! A kernel of a library is charged in the context that is current then, and again in each context for
-//! which the program asks for its function. Functions that are enumerated are not charged: the driver
-//! may not have loaded them yet.
+//! A kernel of a library is charged in the context that is current then, and again in each context
+//! for which the program asks for its function. Functions that are enumerated are not charged: the
+//! driver may not have loaded them yet.
 
 use std::ffi::c_char;
 

@@ -92,8 +92,8 @@ fn upload_in(
     outcome
 }
 
-/// Charges what a launch of an executable graph may take. Returns whether the launch must go through
-/// [`then_settle`].
+/// Charges what a launch of an executable graph may take. Returns whether the launch must go
+/// through [`then_settle`].
 pub(crate) fn before_launch(exec: usize, stream: usize, form: Form) -> Outcome<bool> {
     let stream = stream as CUstream;
     if form.is_capturing(stream) {

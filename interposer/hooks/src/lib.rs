@@ -20,10 +20,10 @@
 //! 2. [`boundary`]: each row of the hook table becomes a wrapper that lets no panic out. A
 //!    [`launch`] is a [`jump`] instead, which most often goes straight to the driver.
 //! 3. The body, a short function per symbol: [`init`], [`memory`], [`arrays`], [`virtual_memory`],
-//!    [`bindings`], [`external`], [`ipc`], [`stream_ordered`], [`graphs`], [`context`], [`functions`], [`info`], [`synchronize`],
-//!    [`capture`], [`nvml`]. [`form`] has the two forms of calls that name a stream. A body reads the
-//!    program's arguments and calls an operation of `vgpu_slice` or `vgpu_compute`. Most bodies are
-//!    rows of `around`.
+//!    [`bindings`], [`external`], [`ipc`], [`stream_ordered`], [`graphs`], [`context`],
+//!    [`functions`], [`info`], [`synchronize`], [`capture`], [`nvml`]. [`form`] has the two forms
+//!    of calls that name a stream. A body reads the program's arguments and calls an operation of
+//!    `vgpu_slice` or `vgpu_compute`. Most bodies are rows of `around`.
 //! 4. The operation calls the driver through [`vgpu_driver::real`].
 //!
 //! The rule for every body: call the driver with the program's own arguments, and change only what

@@ -1,5 +1,5 @@
-//! Synchronisation: when a program has waited for its work, the driver returns unused memory of pools
-//! to the card.
+//! Synchronisation: when a program has waited for its work, the driver returns unused memory of
+//! pools to the card.
 //!
 //! Other processes of the slice can use that memory only when this process has asked the driver
 //! again and lowered its charge. In programs without pools and shares this costs some loads.

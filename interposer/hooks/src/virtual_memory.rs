@@ -1,6 +1,6 @@
 //! Virtual memory management: physical memory is charged on the device of its location, from its
-//! creation until its last handle, mapping and exported descriptor are gone. Reserved addresses take
-//! no memory.
+//! creation until its last handle, mapping and exported descriptor are gone. Reserved addresses
+//! take no memory.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,9 +1,9 @@
 //! Allocating and freeing memory under the limit.
 //!
-//! To allocate: charge every layer of the slice, call the driver, remember the address or handle. If
-//! the charge is refused, the driver is not called. To free: forget it, call the driver, uncharge. In
-//! this order other processes never get bytes that the driver still holds, and another thread that
-//! gets the same address from the driver never meets the old entry.
+//! To allocate: charge every layer of the slice, call the driver, remember the address or handle.
+//! If the charge is refused, the driver is not called. To free: forget it, call the driver,
+//! uncharge. In this order other processes never get bytes that the driver still holds, and another
+//! thread that gets the same address from the driver never meets the old entry.
 //!
 //! For every kind, the account is raised before the driver is called, and lowered after it:
 //!

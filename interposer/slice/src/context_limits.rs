@@ -1,14 +1,14 @@
-//! A program can raise the limits of a context with `cuCtxSetLimit`: for the stacks, for the heap of
-//! kernels, or for their printf buffer. The driver then takes more memory for the context. It does the
-//! same with the stack limit at the first launch of a kernel whose local memory is larger.
+//! A program can raise the limits of a context with `cuCtxSetLimit`: for the stacks, for the heap
+//! of kernels, or for their printf buffer. The driver then takes more memory for the context. It
+//! does the same with the stack limit at the first launch of a kernel whose local memory is larger.
 //!
 //! The memory that a context takes with its first limits is part of its own charge ([`contexts`]).
 //! The added memory is charged when a limit is raised, and uncharged when it is lowered or the
 //! context ends. A stack exists for each thread that the card can run at once.
 //!
-//! The local memory of a kernel is charged in the current context when the program gets the kernel's
-//! handle: before every launch, so that launches pay nothing for it. It stays charged until the context
-//! ends, because the driver keeps it.
+//! The local memory of a kernel is charged in the current context when the program gets the
+//! kernel's handle: before every launch, so that launches pay nothing for it. It stays charged
+//! until the context ends, because the driver keeps it.
 
 use std::sync::Mutex;
 
@@ -68,14 +68,16 @@ pub fn set_limit(limit: CUlimit, value: u64, call: impl FnOnce() -> CUresult) ->
     }
 }
 
-/// The compute capabilities for which it was measured that local memory takes as much as a stack limit
-/// of its size: of the H100 and the H200, with driver 580 ("Local memory" in docs/results/README.md).
+/// The compute capabilities for which it was measured that local memory takes as much as a stack
+/// limit of its size: of the H100 and the H200, with driver 580 ("Local memory" in
+/// docs/results/README.md).
 const MEASURED: [(u64, u64); 1] = [(9, 0)];
 
 /// The local memory of a thread that costs no charge: the first stack limit of every known card.
 const LEAST_LOCAL: u64 = 1024;
 
-/// The program is about to get the handle of a kernel whose threads have `local` bytes of local memory.
+/// The program is about to get the handle of a kernel whose threads have `local` bytes of local
+/// memory.
 pub fn charge_local(local: u64) -> Outcome {
     let Some(charged) = Charged::current().filter(|_| local > LEAST_LOCAL) else { return Ok(()) };
     let capability = (

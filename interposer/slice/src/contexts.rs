@@ -11,8 +11,8 @@
 //! last reference while another thread takes one, the context is charged exactly while it exists.
 //! Other contexts are charged one by one.
 //!
-//! [`crate::context_limits`] charges the memory of raised limits. The memory of modules is not charged
-//! here.
+//! [`crate::context_limits`] charges the memory of raised limits. The memory of modules is not
+//! charged here.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -16,6 +16,7 @@ use vgpu_driver::racy_once::RacyOnce;
 use crate::environment;
 use crate::layer::Layer;
 use crate::limited::{Index, Limited, MAX_LAYERS};
+use crate::machine;
 use crate::settings::Settings;
 
 /// The limits of this process.
@@ -69,26 +70,33 @@ fn decide() -> Result<Slice, String> {
 
 /// The directories of the slices of this process, outermost first.
 ///
-/// A program may preload a copy of the library. Then its calls come to the copy first, and the other
-/// one is never asked. So the slices beside the other one count as well.
+/// A program may preload a copy of the library. Then its calls come to the copy first, and the
+/// other one is never asked. So the slices beside the other one count as well.
 fn directories() -> Result<Vec<PathBuf>, String> {
     let library = objects::path_of(directories as *const () as usize);
     let others =
         objects::paths_named(NAME).into_iter().filter(|path| Some(path) != library.as_ref());
-    let mut found = Vec::new();
+    let (mut found, mut runtime) = (Vec::new(), None);
     for path in others.chain(library.clone()) {
-        for directory in beside(Path::new(&path))? {
+        let path = Path::new(&path);
+        for directory in beside(path)? {
             if !found.contains(&directory) {
                 found.push(directory);
             }
         }
+        runtime = runtime.or(machine::runtime(path)?);
+    }
+    if let Some(runtime) = runtime
+        && let Some(slice) = machine::default_slice(&runtime, &found)?
+    {
+        found.insert(0, slice);
     }
     Ok(found)
 }
 
-/// The slices beside a library, outermost first. They are in the directory of its file, which is how
-/// a container gets its slice, and in the directory of the path by which it was loaded. In a slice
-/// of `hami run` that path is a link to the file.
+/// The slices beside a library, outermost first. They are in the directory of its file, which is
+/// how a container gets its slice, and in the directory of the path by which it was loaded. In a
+/// slice of `hami run` that path is a link to the file.
 ///
 /// The directory of the file comes first, so a link elsewhere cannot leave a container's slice.
 fn beside(library: &Path) -> Result<Vec<PathBuf>, String> {
@@ -115,7 +123,8 @@ fn beside(library: &Path) -> Result<Vec<PathBuf>, String> {
             Err(_) => {}
         }
     }
-    // Only slices load this copy, so the one that this program was started in is not there any more.
+    // Only slices load this copy, so the one that this program was started in is not there any
+    // more.
     if found.is_empty() && is_there(&own.join(KEPT))? {
         return Err(format!(
             "{}: the slice of this program cannot be found: it was removed, or this program cannot \

@@ -1,11 +1,12 @@
 //! Whether the driver has freed the memory of a dead process.
 //!
-//! The grants page has the answer: the coordinator of a node, or `hami run`, compares NVML's lists with
-//! the dead processes, and writes which of them have *departed*, that is, whose memory is free. Without
-//! them the answer is unknown, and the memory counts as free after the account's grace period.
+//! The grants page has the answer: the coordinator of a node, or `hami run`, compares NVML's lists
+//! with the dead processes, and writes which of them have *departed*, that is, whose memory is
+//! free. Without them the answer is unknown, and the memory counts as free after the account's
+//! grace period.
 //!
-//! The library does not ask NVML itself. That could take the loader's lock, which another thread may
-//! hold while it waits for this one, and NVML hangs if a card fails.
+//! The library does not ask NVML itself. That could take the loader's lock, which another thread
+//! may hold while it waits for this one, and NVML hangs if a card fails.
 
 use hami_account::{Account, Dead, Departed};
 use hami_limits::clock::monotonic_ns;

@@ -2,14 +2,14 @@
 //!
 //! Each device has one pool of graph memory. Creating a node or an executable graph takes only
 //! addresses. The first upload or launch takes the memory, and the pool keeps it for later launches
-//! until it is trimmed. Other graphs take over memory of graphs that do not run. Only the driver knows
-//! which; it reports what the pool has reserved.
+//! until it is trimmed. Other graphs take over memory of graphs that do not run. Only the driver
+//! knows which; it reports what the pool has reserved.
 //!
-//! The driver chooses the addresses when nodes are added. Allocations of a graph that never live at the
-//! same time can get the same addresses. So an executable graph has a *need*: the bytes at the
-//! addresses of all its allocations. Before an upload or a launch, the charge is raised by the need,
-//! unless the graph's memory is in the pool already. Afterwards the charge is set to what the driver
-//! reports.
+//! The driver chooses the addresses when nodes are added. Allocations of a graph that never live at
+//! the same time can get the same addresses. So an executable graph has a *need*: the bytes at the
+//! addresses of all its allocations. Before an upload or a launch, the charge is raised by the
+//! need, unless the graph's memory is in the pool already. Afterwards the charge is set to what the
+//! driver reports.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -34,8 +34,8 @@ use crate::pools::{self, Busy};
 use crate::reported::Reported;
 use crate::table::{Entry, Full, Table, Then};
 
-/// How many executable graphs with allocation nodes this process has. The wrappers of graph launches
-/// read it from assembly.
+/// How many executable graphs with allocation nodes this process has. The wrappers of graph
+/// launches read it from assembly.
 pub static ALLOCATING: AtomicU32 = AtomicU32::new(0);
 
 static EXECUTABLES: Table<Executable> = Table::new();
@@ -232,15 +232,13 @@ pub fn destroy(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-/// Charges what an upload or a launch of an executable graph may take. `wait` waits until the work is
-/// done after which it runs. Returns whether [`after_launch`] must follow.
+/// Charges what an upload or a launch of an executable graph may take. `wait` waits until the work
+/// is done after which it runs. Returns whether [`after_launch`] must follow.
 pub fn before_launch(handle: u64, wait: &dyn Fn()) -> Outcome<bool> {
     if limited().is_none() {
         return Ok(false);
     }
-    let Some((Executable { mut needs, .. }, _)) = EXECUTABLES.change(handle, |_| Then::Keep) else {
-        return Ok(false);
-    };
+    let Some(Executable { mut needs, .. }) = EXECUTABLES.get(handle) else { return Ok(false) };
     reserve(&mut needs, wait)?;
     EXECUTABLES.change(handle, |executable| {
         for (stored, need) in executable.needs.iter_mut().zip(&needs) {

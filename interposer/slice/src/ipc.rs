@@ -1,8 +1,8 @@
 //! Linear memory that processes share by handles of `cuIpcGetMemHandle`.
 //!
-//! The slice is charged for it, while any of its processes has it. Both sides compute from the handle
-//! the number by which the account lists the memory. If the account does not list it, because its owner
-//! is not in this slice, or had no room for it, the importer is charged.
+//! The slice is charged for it, while any of its processes has it. Both sides compute from the
+//! handle the number by which the account lists the memory. If the account does not list it,
+//! because its owner is not in this slice, or had no room for it, the importer is charged.
 
 use driver_sys::cuda::{
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,

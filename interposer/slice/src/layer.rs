@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member};
+use hami_account::{Account, ComputeWords, Dead, Debt, Living, Member, Requester};
 use hami_limits::grants::GrantsView;
 use hami_limits::{FileError, LimitsView, NO_LIMIT, Regime, Row};
 use vgpu_driver::report::Once;
@@ -30,13 +30,6 @@ enum Limits {
     Page(LimitsView),
     /// Only the environment. The page at this path only assigns rows to cards.
     Environment(PathBuf),
-}
-
-/// The origin of a request for memory. A refusal counts only if the program sees it.
-#[derive(Clone, Copy)]
-pub(crate) enum Requester {
-    Program,
-    Library,
 }
 
 /// A membership and the fork generation that it belongs to.
@@ -169,44 +162,18 @@ impl Layer {
 
     #[inline]
     pub(crate) fn charge(&self, row: usize, bytes: u64, limit: u64, requester: Requester) -> bool {
-        self.member().is_some_and(|member| {
-            let charged = match requester {
-                Requester::Program => member.charge(row, bytes, limit),
-                Requester::Library => member.try_charge(row, bytes, limit),
-            };
-            charged.is_ok()
-        })
+        self.member().is_some_and(|member| member.charge(row, bytes, limit, requester).is_ok())
     }
 
     /// Whether a charge would be admitted now.
     pub(crate) fn admits(&self, row: usize, bytes: u64, limit: u64, requester: Requester) -> bool {
-        self.member().is_some_and(|member| {
-            let admitted = match requester {
-                Requester::Program => member.admits(row, bytes, limit),
-                Requester::Library => member.would_admit(row, bytes, limit),
-            };
-            admitted.is_ok()
-        })
+        self.member().is_some_and(|member| member.admits(row, bytes, limit, requester).is_ok())
     }
 
     #[inline]
     pub(crate) fn uncharge(&self, row: usize, bytes: u64) {
         if let Some(member) = self.member() {
             member.uncharge(row, bytes);
-        }
-    }
-
-    /// Records that the driver has taken this part of the charged bytes for itself.
-    pub(crate) fn add_driver_memory(&self, row: usize, bytes: u64) {
-        if let Some(member) = self.member() {
-            member.add_driver_memory(row, bytes);
-        }
-    }
-
-    /// Undoes [`Self::add_driver_memory`].
-    pub(crate) fn remove_driver_memory(&self, row: usize, bytes: u64) {
-        if let Some(member) = self.member() {
-            member.remove_driver_memory(row, bytes);
         }
     }
 

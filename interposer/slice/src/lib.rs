@@ -8,7 +8,7 @@
 //!
 //! | module | what it has |
 //! |---|---|
-//! | [`current`], [`settings`], [`environment`] | the decision, and what it reads |
+//! | [`current`], [`settings`], [`environment`], [`machine`] | the decision, and what it reads |
 //! | [`limited`], [`layer`], [`departure`] | charging every layer; when a dead process's bytes come back |
 //! | [`cards`], [`numbers`] | which row of each layer a card is; which card a number is |
 //! | [`table`], [`allocations`], [`pools`] | the memory that this process holds, by pointer and by memory pool |
@@ -35,6 +35,7 @@ pub mod green;
 pub mod ipc;
 mod layer;
 mod limited;
+mod machine;
 pub mod mapped;
 pub mod numbers;
 pub mod pools;

@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU32;
 
 use driver_sys::cuda::CUdevice;
-use hami_account::Living;
 use hami_account::descriptor::Mark;
+use hami_account::{Living, Member, Requester};
 use hami_limits::{NO_LIMIT, Row, VariableShare, Variables, same_card};
 use vgpu_driver::report::Once;
 
-use crate::layer::{Layer, Requester};
+use crate::layer::Layer;
 use crate::seat::Seat;
 
 /// The most slices inside one another. Each layer is charged for each allocation.
@@ -193,38 +193,13 @@ impl Limited {
         self.layers.last().into_iter().flat_map(move |layer| layer.living(row))
     }
 
-    /// Charges every layer or none, on behalf of the program: a refusal is counted.
+    /// Charges every layer or none.
     ///
     /// A charge that one layer refuses must not appear in another one even for a moment, because it
     /// could get in the way of a neighbour. So the outer layers are checked before anything is
     /// charged, and then charged from the inside out.
     #[inline]
-    pub fn charge(&self, card: &Card, bytes: u64) -> bool {
-        self.charge_layers(card, bytes, Requester::Program)
-    }
-
-    /// As [`Self::charge`], but the program does not see a refusal, so it is not counted.
-    pub fn try_charge(&self, card: &Card, bytes: u64) -> bool {
-        self.charge_layers(card, bytes, Requester::Library)
-    }
-
-    /// Charges every layer, whatever its limit is. For memory that the driver has taken already.
-    /// Returns false if an account cannot hold the number.
-    #[cold]
-    pub(crate) fn force_charge(&self, card: &Card, bytes: u64) -> bool {
-        let layers: Vec<(&Layer, usize)> = self.rows_of(card).collect();
-        for (index, (layer, row)) in layers.iter().enumerate() {
-            if !layer.charge(*row, bytes, NO_LIMIT, Requester::Library) {
-                for (charged, row) in layers.iter().take(index) {
-                    charged.uncharge(*row, bytes);
-                }
-                return false;
-            }
-        }
-        true
-    }
-
-    fn charge_layers(&self, card: &Card, bytes: u64, requester: Requester) -> bool {
+    pub fn charge(&self, card: &Card, bytes: u64, requester: Requester) -> bool {
         if !self.covers(card) {
             static OUTSIDE: Once = Once::new();
             OUTSIDE.line(format_args!(
@@ -248,6 +223,22 @@ impl Limited {
             });
             if !charged {
                 self.uncharge_layers(card, bytes, index + 1..=innermost);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Charges every layer, whatever its limit is. For memory that the driver has taken already.
+    /// Returns false if an account cannot hold the number.
+    #[cold]
+    pub(crate) fn force_charge(&self, card: &Card, bytes: u64) -> bool {
+        let layers: Vec<(&Layer, usize)> = self.rows_of(card).collect();
+        for (index, (layer, row)) in layers.iter().enumerate() {
+            if !layer.charge(*row, bytes, NO_LIMIT, Requester::Library) {
+                for (charged, row) in layers.iter().take(index) {
+                    charged.uncharge(*row, bytes);
+                }
                 return false;
             }
         }
@@ -278,8 +269,8 @@ impl Limited {
         })
     }
 
-    /// Notes in every layer that this process is about to import memory. If a layer does not know it,
-    /// nothing is noted.
+    /// Notes in every layer that this process is about to import memory. If a layer does not know
+    /// it, nothing is noted.
     pub(crate) fn import(&self, key: u64) -> bool {
         let import = |layer: &Layer| layer.member().is_some_and(|member| member.import(key));
         let is_known = self.layers.iter().all(import);
@@ -311,12 +302,17 @@ impl Limited {
 
     /// Notes in every layer that the driver has taken this part of the charged bytes for itself.
     pub fn add_driver_memory(&self, card: &Card, bytes: u64) {
-        self.rows_of(card).for_each(|(layer, row)| layer.add_driver_memory(row, bytes));
+        self.members(card).for_each(|(member, row)| member.add_driver_memory(row, bytes));
     }
 
     /// Undoes [`Self::add_driver_memory`]; call it before the bytes are uncharged.
     pub fn remove_driver_memory(&self, card: &Card, bytes: u64) {
-        self.rows_of(card).for_each(|(layer, row)| layer.remove_driver_memory(row, bytes));
+        self.members(card).for_each(|(member, row)| member.remove_driver_memory(row, bytes));
+    }
+
+    /// This process's memberships in the layers, with the rows of a card.
+    fn members<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (&'a Member<'static>, usize)> {
+        self.rows_of(card).filter_map(|(layer, row)| Some((layer.member()?, row)))
     }
 
     /// The limit in force: the least over all layers; 0 if a layer does not have the card.

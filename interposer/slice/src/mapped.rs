@@ -1,19 +1,20 @@
 //! Memory that programs hold by a handle and by mappings of it: physical memory of virtual memory
 //! management, and external memory.
 //!
-//! A program may release a handle while the memory is mapped, and keeps the memory. So the memory is
-//! charged until the last reference to its handle, its last mapping and its last exported descriptor
-//! are gone. The driver ends whole mappings only, so the addresses at which they begin tell which
-//! ones it ends.
+//! A program may release a handle while the memory is mapped, and keeps the memory. So the memory
+//! is charged until the last reference to its handle, its last mapping and its last exported
+//! descriptor are gone. The driver ends whole mappings only, so the addresses at which they begin
+//! tell which ones it ends.
 //!
-//! For memory that processes share by descriptors, the slice is charged, while any process has it or a
-//! descriptor keeps it. The account lists it by a number, with which its descriptors are marked
-//! (`native/account/src/descriptor.rs`). If the account does not list it, because its owner is not in
-//! this slice, the importer is charged when it maps it.
+//! For memory that processes share by descriptors, the slice is charged, while any process has it
+//! or a descriptor keeps it. The account lists it by a number, with which its descriptors are
+//! marked (`native/account/src/descriptor.rs`). If the account does not list it, because its owner
+//! is not in this slice, the importer is charged when it maps it.
 //!
 //! The memory that a call may take is counted before the driver is called. The memory that it gives
-//! back is counted down afterwards. Once the driver has freed memory, another thread may get the same handle or address for
-//! new memory. So objects and mappings have serial numbers: a call ends what is older than itself.
+//! back is counted down afterwards. Once the driver has freed memory, another thread may get the
+//! same handle or address for new memory. So objects and mappings have serial numbers: a call ends
+//! what is older than itself.
 
 use std::os::fd::RawFd;
 use std::sync::Mutex;
@@ -145,8 +146,8 @@ fn new_serial() -> u64 {
     NEWEST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// Held while references and mappings are counted down, and while the driver hands out a reference to
-/// memory that another thread may be about to give back.
+/// Held while references and mappings are counted down, and while the driver hands out a reference
+/// to memory that another thread may be about to give back.
 static COUNTING: Mutex<()> = Mutex::new(());
 
 // SAFETY: as above.
@@ -166,7 +167,8 @@ fn charged(device: CUdevice) -> Outcome<Option<(&'static Limited, &'static Card)
 }
 
 impl MappedKind {
-    /// Creates memory on a device. `call` calls the driver; `handle` reads the new handle afterwards.
+    /// Creates memory on a device. `call` calls the driver; `handle` reads the new handle
+    /// afterwards.
     pub fn create(
         &self,
         device: CUdevice,
@@ -188,8 +190,9 @@ impl MappedKind {
         })
     }
 
-    /// Enters memory that was imported with a handle. If the slice is charged for it, `id` is its number
-    /// there ([`expect_import`]). If not, its mappings are charged, because its size is not known.
+    /// Enters memory that was imported with a handle. If the slice is charged for it, `id` is its
+    /// number there ([`expect_import`]). If not, its mappings are charged, because its size is not
+    /// known.
     pub fn import(&self, handle: u64, device: CUdevice, id: Option<u64>) -> Outcome {
         let Some(limited) = limited() else { return Ok(()) };
         if self.add_reference(handle) {
@@ -215,8 +218,8 @@ impl MappedKind {
         Ok(())
     }
 
-    /// Hands out a reference to memory that is mapped. `call` calls the driver; `handle` then reads the
-    /// handle.
+    /// Hands out a reference to memory that is mapped. `call` calls the driver; `handle` then reads
+    /// the handle.
     pub fn retain(&self, call: impl FnOnce() -> CUresult, handle: impl FnOnce() -> u64) -> Outcome {
         // A forked child may never get the lock.
         let _counting = limited().map(|_| lock(&COUNTING));
@@ -234,12 +237,12 @@ impl MappedKind {
         self.objects.change(handle, add).is_some()
     }
 
-    /// Notes a descriptor that the driver has returned for the memory behind a handle. If that fails, the
-    /// program must not get it.
+    /// Notes a descriptor that the driver has returned for the memory behind a handle. If that
+    /// fails, the program must not get it.
     pub fn exported(&self, handle: u64, descriptor: RawFd) -> Outcome {
         let Some(limited) = limited() else { return Ok(()) };
         let _counting = lock(&COUNTING);
-        let Some((object, _)) = self.objects.change(handle, |_| Then::Keep) else { return Ok(()) };
+        let Some(object) = self.objects.get(handle) else { return Ok(()) };
         let Some(card) = cards::of_device(limited, object.device) else { return Ok(()) };
         if object.id != 0 {
             descriptor::mark(descriptor, object.id);
@@ -272,8 +275,8 @@ impl MappedKind {
         Ok(())
     }
 
-    /// Maps memory. `call` calls the driver; `address` returns where the mapping then begins; `undo`
-    /// unmaps.
+    /// Maps memory. `call` calls the driver; `address` returns where the mapping then begins;
+    /// `undo` unmaps.
     pub fn map(
         &self,
         handle: u64,
@@ -299,8 +302,8 @@ impl MappedKind {
         }
     }
 
-    /// Counts a mapping of `size` bytes, or what else keeps the memory of a handle until [`Self::end`].
-    /// `call` calls the driver. `None` if the memory is not known.
+    /// Counts a mapping of `size` bytes, or what else keeps the memory of a handle until
+    /// [`Self::end`]. `call` calls the driver. `None` if the memory is not known.
     pub fn keep(
         &self,
         handle: u64,
@@ -321,13 +324,13 @@ impl MappedKind {
 
     /// Whether the memory of a handle is known.
     pub fn is_known(&self, handle: u64) -> bool {
-        self.objects.change(handle, |_| Then::Keep).is_some()
+        self.objects.get(handle).is_some()
     }
 
     /// Whether the program has no reference to a handle.
     pub fn is_released(&self, kept: Kept) -> bool {
-        let found = self.objects.change(kept.handle, |_| Then::Keep);
-        found.is_some_and(|(object, _)| object.serial == kept.of && object.references == 0)
+        let found = self.objects.get(kept.handle);
+        found.is_some_and(|object| object.serial == kept.of && object.references == 0)
     }
 
     /// Charges the part of imported memory that a new mapping of `size` bytes shows for the first
@@ -395,9 +398,7 @@ impl MappedKind {
     /// Whether a mapping begins at an address.
     #[inline]
     pub fn is_mapped_at(&self, address: u64) -> bool {
-        !self.mappings.is_empty()
-            && limited().is_some()
-            && self.mappings.change(address, |_| Then::Keep).is_some()
+        !self.mappings.is_empty() && limited().is_some() && self.mappings.get(address).is_some()
     }
 
     /// Removes the mappings that begin in a range, and that are not newer.
@@ -442,8 +443,8 @@ impl MappedKind {
     }
 }
 
-/// The program is about to import the memory behind a descriptor. Returns its number, if the slice is
-/// charged for it.
+/// The program is about to import the memory behind a descriptor. Returns its number, if the slice
+/// is charged for it.
 pub fn expect_import(descriptor: RawFd) -> Option<u64> {
     let limited = limited()?;
     descriptor::key_of(descriptor).filter(|key| shared::import(limited, *key))

@@ -1,16 +1,16 @@
-//! Card numbers in a slice whose cards were chosen (`hami run --device`): they count these cards, in
-//! the order in which they were chosen, as in a container that has no others.
+//! Card numbers in a slice whose cards were chosen (`hami run --device`): they count these cards,
+//! in the order in which they were chosen, as in a container that has no others.
 //!
-//! The driver reads `CUDA_VISIBLE_DEVICES` in cuInit and counts the cards of the machine. So it must
-//! find UUIDs there. The program must not: launchers read the variable and set it to numbers, and
-//! many take nothing else (vllm 13815, DeepSpeed 5278).
+//! The driver reads `CUDA_VISIBLE_DEVICES` in cuInit and counts the cards of the machine. So it
+//! must find UUIDs there. The program must not: launchers read the variable and set it to numbers,
+//! and many take nothing else (vllm 13815, DeepSpeed 5278).
 //!
 //! So the driver's own pointer to `getenv` leads here. Only the driver calls through it, whatever
 //! thread it is on, and each call finds the list that the program has at that moment. The
 //! environment stays the program's.
 //!
-//! A driver that does not import `getenv` reads the list of variables itself. Then cuInit runs with a
-//! list of ours, and variables that other threads set meanwhile are lost. It is not known that
+//! A driver that does not import `getenv` reads the list of variables itself. Then cuInit runs with
+//! a list of ours, and variables that other threads set meanwhile are lost. It is not known that
 //! NVIDIA's driver imports `getenv` in each version, so this way stays.
 //!
 //! After cuInit the driver must show the chosen cards. Otherwise CUDA is refused.

@@ -4,6 +4,7 @@
 //! what the driver reports.
 
 use driver_sys::cuda::CUDA_ERROR_OUT_OF_MEMORY;
+use hami_account::Requester;
 use vgpu_driver::real::Outcome;
 
 use crate::limited::{Card, Limited};
@@ -45,7 +46,7 @@ impl Charge {
         self.shrink(of, limited, card);
         let target = whole_units(wanted(self.bytes));
         if target > self.bytes {
-            if !limited.charge(card, target - self.bytes) {
+            if !limited.charge(card, target - self.bytes, Requester::Program) {
                 return Err(CUDA_ERROR_OUT_OF_MEMORY);
             }
             self.bytes = target;
@@ -74,7 +75,9 @@ impl Charge {
         if target < self.bytes {
             limited.uncharge(card, self.bytes - target);
             self.spare = 0;
-        } else if target > self.bytes && !limited.try_charge(card, target - self.bytes) {
+        } else if target > self.bytes
+            && !limited.charge(card, target - self.bytes, Requester::Library)
+        {
             return false;
         }
         self.bytes = target;

@@ -2,6 +2,7 @@
 //! without use.
 
 use driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUresult};
+use hami_account::Requester;
 use vgpu_driver::real::{Outcome, check};
 
 use crate::limited::{Card, Limited};
@@ -35,9 +36,9 @@ pub struct Allocated {
     pub bytes: u64,
 }
 
-/// Charges `expected`, calls the driver, and corrects the charge to what the driver has allocated. If
-/// that does not fit, `undo` frees it. The bytes that are returned are charged, with what the driver
-/// has `taken` beyond them.
+/// Charges `expected`, calls the driver, and corrects the charge to what the driver has allocated.
+/// If that does not fit, `undo` frees it. The bytes that are returned are charged, with what the
+/// driver has `taken` beyond them.
 #[inline]
 pub(crate) fn reserve(
     limited: &'static Limited,
@@ -86,9 +87,10 @@ pub(crate) fn uncharge(limited: &Limited, card: &Card, bytes: u64, rounding: u64
 
 /// Charges a card. If that is refused, memory that this process keeps without use is freed first.
 pub(crate) fn charge(limited: &'static Limited, card: &Card, bytes: u64) -> Outcome {
-    if limited.try_charge(card, bytes) {
+    if limited.charge(card, bytes, Requester::Library) {
         return Ok(());
     }
     pools::trim(limited, card, Busy::Wait);
-    if limited.charge(card, bytes) { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
+    let charged = limited.charge(card, bytes, Requester::Program);
+    if charged { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
 }

@@ -1,6 +1,6 @@
-//! Memory that this process shares with others, and how often it has it. The account notes only whether
-//! it has (`native/account/src/shared.rs`), and has to say what the table here says: so changes are made
-//! one at a time.
+//! Memory that this process shares with others, and how often it has it. The account notes only
+//! whether it has (`native/account/src/shared.rs`), and has to say what the table here says: so
+//! changes are made one at a time.
 
 use std::sync::Mutex;
 
@@ -32,9 +32,9 @@ unsafe impl Entry for Held {
     }
 }
 
-/// The slice is charged from now on for memory that this process has exported and is charged `bytes`
-/// for. Returns whether every layer has room for it: importers do not find it in the others. `None` if
-/// nothing has changed.
+/// The slice is charged from now on for memory that this process has exported and is charged
+/// `bytes` for. Returns whether every layer has room for it: importers do not find it in the
+/// others. `None` if nothing has changed.
 pub(crate) fn share(
     limited: &Limited,
     card: &Card,

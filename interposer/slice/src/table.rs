@@ -93,8 +93,13 @@ impl<E: Entry> Table<E> {
         Some(removed)
     }
 
-    /// Changes the entry with this key, if there is one, and returns it as it then is. `change` must
-    /// not change the key.
+    /// The entry with this key.
+    pub fn get(&self, key: u64) -> Option<E> {
+        self.change(key, |_| Then::Keep).map(|(entry, _)| entry)
+    }
+
+    /// Changes the entry with this key, if there is one, and returns it as it then is. `change`
+    /// must not change the key.
     pub fn change(&self, key: u64, change: impl FnOnce(&mut E) -> Then) -> Option<(E, Then)> {
         if key == 0 || self.is_empty() {
             return None;
@@ -136,8 +141,8 @@ impl<E: Entry> Table<E> {
     }
 }
 
-/// Fibonacci hashing. Addresses are multiples of 512 up to 2 MiB, so only the high bits of the product
-/// differ; handles may be small numbers.
+/// Fibonacci hashing. Addresses are multiples of 512 up to 2 MiB, so only the high bits of the
+/// product differ; handles may be small numbers.
 fn hash(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -347,8 +352,9 @@ mod tests {
     #[test]
     fn an_entry_changes_in_place_until_it_is_removed() {
         let table = Table::new();
-        assert_eq!(table.change(9, |_| Then::Keep), None);
+        assert_eq!(table.get(9), None);
         assert!(table.insert(number(9)).is_ok());
+        assert_eq!(table.get(9), Some(number(9)));
         let add = |entry: &mut Number| {
             entry.value += 1;
             if entry.value < 0x5e { Then::Keep } else { Then::Remove }

@@ -43,7 +43,7 @@ impl Debt {
 pub struct Compute {
     /// Engine time so far.
     pub used_ns: u64,
-    /// Wall time for which threads waited for permission to launch.
+    /// Wall time for which threads waited for admission to launch.
     pub throttled_ns: u64,
     /// How far the process's own bucket is below zero.
     pub debt_ns: u64,

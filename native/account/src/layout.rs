@@ -16,7 +16,8 @@ pub(crate) const SHARED: usize = 4096;
 /// Room for the path of the file behind descriptors, in words.
 pub(crate) const PATH: usize = 16;
 
-pub(crate) const SIZE: usize = size_of::<Layout>();
+/// Bytes of an account.
+pub const SIZE: usize = size_of::<Layout>();
 pub(crate) const FILE: FileKind = FileKind { name: "account", magic: *b"HAMIACC1", size: SIZE };
 
 /// `Record::state` of a free slot. All its words are zero.
@@ -109,7 +110,7 @@ pub struct ComputeWords {
     pub state: AtomicU64,
     /// Engine time so far: how long the card was busy with kernels of the process.
     pub used_ns: AtomicU64,
-    /// Wall time for which threads of the process waited for permission to launch.
+    /// Wall time for which threads of the process waited for admission to launch.
     pub throttled_ns: AtomicU64,
     /// How far the process's own bucket is below zero now.
     pub debt_ns: AtomicU64,

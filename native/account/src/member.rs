@@ -6,7 +6,6 @@ use crate::layout::{CARDS, ComputeWords, Record, Slot, UNIT, Word};
 use crate::slot_lock::SlotLock;
 use crate::steps::{Step, at};
 use hami_limits::futex::wake_all;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,17 +20,21 @@ pub enum Refused {
     Forked,
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OverLimit => "it would exceed the memory limit",
-            Self::Busy => "other processes kept requesting the same memory",
-            Self::Forked => "this process was forked and has not joined the account",
-        })
-    }
+/// The origin of a request for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requester {
+    /// It sees a refusal. So its request waits for the memory of processes that have died, two
+    /// seconds at most, and a refusal is counted.
+    Program,
+    /// Its request does not wait, and a refusal is not counted.
+    Library,
 }
 
-impl std::error::Error for Refused {}
+impl Requester {
+    fn patience(self) -> Duration {
+        if self == Self::Program { Member::DEPARTURE } else { Duration::ZERO }
+    }
+}
 
 /// The membership of this process in an account. Any number of threads may charge through it at
 /// once.
@@ -76,29 +79,14 @@ impl<'a> Member<'a> {
     /// card that no account has ([`CARDS`] or more) is refused.
     ///
     /// The committed sum never exceeds the limit. A request that fits throughout the call is not
-    /// refused, unless the kernel does not run this process for a whole second. If the request fits
-    /// only with the memory of processes that have died, it waits for that memory, two seconds at
-    /// most.
+    /// refused, unless the kernel does not run this process for a whole second.
     #[inline]
-    pub fn charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        let charged = self.charge_within(card, bytes, limit, Self::DEPARTURE);
-        charged.inspect_err(|refused| self.count(card, *refused))
-    }
-
-    /// Like [`Self::charge`], for a request that the program has not made: it does not wait for the
-    /// memory of dead processes, and a refusal is not counted.
-    #[inline]
-    pub fn try_charge(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        self.charge_within(card, bytes, limit, Duration::ZERO)
-    }
-
-    #[inline]
-    fn charge_within(
+    pub fn charge(
         &self,
         card: usize,
         bytes: u64,
         limit: u64,
-        patience: Duration,
+        requester: Requester,
     ) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
         // Only read: a request that cannot be granted must not block others.
@@ -113,35 +101,25 @@ impl<'a> Member<'a> {
             }
             self.withdraw(&request);
         }
-        self.charge_slowly(&request, patience)
+        let charged = self.charge_slowly(&request, requester.patience());
+        charged.inspect_err(|_| self.count(card, requester))
     }
 
     /// Refuses a request that [`Self::charge`] would refuse now, without charging. A process that
-    /// charges several accounts calls it first, so that it charges none of them if one refuses. It
-    /// waits for the memory of dead processes, and a refusal is counted.
-    pub fn admits(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        let admitted = self.admits_within(card, bytes, limit, Self::DEPARTURE);
-        admitted.inspect_err(|refused| self.count(card, *refused))
-    }
-
-    /// Like [`Self::admits`], for a request that the program has not made: it does not wait, and a
-    /// refusal is not counted.
-    pub fn would_admit(&self, card: usize, bytes: u64, limit: u64) -> Result<(), Refused> {
-        self.admits_within(card, bytes, limit, Duration::ZERO)
-    }
-
+    /// charges several accounts calls it first, so that it charges none of them if one refuses.
     #[inline(never)] // only slices inside one another need it, and all charges would be slower
-    fn admits_within(
+    pub fn admits(
         &self,
         card: usize,
         bytes: u64,
         limit: u64,
-        patience: Duration,
+        requester: Requester,
     ) -> Result<(), Refused> {
         let request = self.request(card, bytes, limit)?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + requester.patience();
         while self.is_over(&request) {
-            self.make_room(&request, deadline)?;
+            let room = self.make_room(&request, deadline);
+            room.inspect_err(|_| self.count(card, requester))?;
         }
         Ok(())
     }
@@ -319,10 +297,10 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Counts a refusal, if this process has an account for it.
+    /// Counts a refusal, if the program sees it.
     #[cold]
-    fn count(&self, card: usize, refused: Refused) {
-        if refused != Refused::Forked
+    fn count(&self, card: usize, requester: Requester) {
+        if requester == Requester::Program
             && let Some(refusals) = self.record().counters.refusals.get(card)
         {
             refusals.fetch_add(1, Ordering::Relaxed);

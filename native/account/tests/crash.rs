@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Child, MIB, Scratch, shared, wait_for};
+use hami_account::Requester::{Library, Program};
 use hami_account::steps::{Step, set_hook};
 use hami_account::{Account, Dead, Departed, Member, Refused, Snapshot};
 use std::sync::OnceLock;
@@ -63,7 +64,7 @@ fn shared_flags() -> &'static Shared {
 /// Retries until the charge is granted, as a program would.
 fn charge_soon(member: &Member, card: usize, bytes: u64) {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while let Err(refused) = member.charge(card, bytes, LIMIT) {
+    while let Err(refused) = member.charge(card, bytes, LIMIT, Program) {
         assert!(Instant::now() < deadline, "still {refused:?} after ten seconds");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -103,7 +104,7 @@ fn killed_while_joining() {
         assert_eq!(child.wait(), -libc::SIGKILL);
         let account = Account::attach(&scratch.path()).unwrap();
         let member = account.join().unwrap();
-        assert_eq!(member.charge(0, LIMIT, LIMIT), Ok(()), "{step:?}");
+        assert_eq!(member.charge(0, LIMIT, LIMIT, Program), Ok(()), "{step:?}");
     }
 }
 
@@ -119,10 +120,10 @@ fn killed_before_the_commit() {
             step,
             |_| {},
             |member| {
-                let _ = member.charge(0, LIMIT / 2, LIMIT);
+                let _ = member.charge(0, LIMIT / 2, LIMIT, Program);
             },
         );
-        assert_eq!(member.charge(0, LIMIT, LIMIT), Ok(()), "{step:?}");
+        assert_eq!(member.charge(0, LIMIT, LIMIT, Program), Ok(()), "{step:?}");
         assert_clean(&scratch.path(), LIMIT);
     }
 }
@@ -143,9 +144,9 @@ fn killed_after_the_commit() {
         die_at(
             &scratch.path(),
             step,
-            |member| member.charge(0, MIB, LIMIT).unwrap(),
+            |member| member.charge(0, MIB, LIMIT, Program).unwrap(),
             |member| {
-                let _ = member.charge(0, LIMIT / 2, LIMIT);
+                let _ = member.charge(0, LIMIT / 2, LIMIT, Program);
                 member.uncharge(0, MIB);
             },
         );
@@ -155,7 +156,7 @@ fn killed_after_the_commit() {
         };
         let until = Instant::now() + Account::GRACE + Duration::from_millis(100);
         while Instant::now() < until {
-            let refused = member.try_charge(0, LIMIT - counted + 512, LIMIT);
+            let refused = member.charge(0, LIMIT - counted + 512, LIMIT, Library);
             assert_eq!(refused, Err(Refused::OverLimit));
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -175,7 +176,7 @@ fn without_an_oracle_the_bytes_come_back_after_the_grace_time() {
         &scratch.path(),
         Step::BeforeUncharge,
         |member| {
-            member.charge(0, LIMIT, LIMIT).unwrap();
+            member.charge(0, LIMIT, LIMIT, Program).unwrap();
         },
         |member| member.uncharge(0, LIMIT),
     );
@@ -197,7 +198,7 @@ fn killed_beside_another(step: Step) {
         let member = account.join().unwrap();
         PUBLISHED.set(&flags.published).unwrap();
         set_hook(Some(stay_published));
-        let _ = member.charge(0, LIMIT, LIMIT);
+        let _ = member.charge(0, LIMIT, LIMIT, Program);
     });
     wait_for(&flags.published);
     die_at(
@@ -205,16 +206,16 @@ fn killed_beside_another(step: Step) {
         step,
         |_| {},
         |member| {
-            let _ = member.charge(0, LIMIT / 2, LIMIT);
+            let _ = member.charge(0, LIMIT / 2, LIMIT, Program);
         },
     );
     // Neither the other process nor the victim has committed anything.
-    assert_eq!(survivor.charge(0, 512, LIMIT), Ok(()), "{step:?}");
+    assert_eq!(survivor.charge(0, 512, LIMIT, Program), Ok(()), "{step:?}");
     survivor.uncharge(0, 512);
     beside.kill_and_wait();
     // Before it unlocks, the victim has committed, and the driver still lists it.
     let left = if step == Step::BeforeSlowUnlock { LIMIT / 2 } else { LIMIT };
-    assert_eq!(survivor.charge(0, left, LIMIT), Ok(()), "{step:?}");
+    assert_eq!(survivor.charge(0, left, LIMIT, Program), Ok(()), "{step:?}");
     assert_clean(&path, LIMIT);
 }
 
@@ -241,11 +242,11 @@ fn killed_while_reaping() {
     let account = Account::attach_with(&scratch.path(), driver_is_done).unwrap();
     let member = account.join().unwrap();
     let hold_two_cards = |member: &Member| {
-        member.charge(1, LIMIT, LIMIT).unwrap();
-        member.charge(2, LIMIT, LIMIT).unwrap();
+        member.charge(1, LIMIT, LIMIT, Program).unwrap();
+        member.charge(2, LIMIT, LIMIT, Program).unwrap();
     };
     die_at(&scratch.path(), Step::BeforeCommit, hold_two_cards, |member| {
-        let _ = member.charge(0, LIMIT / 2, LIMIT);
+        let _ = member.charge(0, LIMIT / 2, LIMIT, Program);
     });
     // A member and another process reap in different ways.
     for step in [Step::Reaping, Step::TentativeDropped] {
@@ -294,7 +295,7 @@ fn a_slot_with_a_new_process_is_not_reaped() {
                 for _ in 0..500 {
                     // Dropping the member is a death: the slot keeps its bytes.
                     let member = account.join().unwrap();
-                    member.charge(0, 512, LIMIT).unwrap();
+                    member.charge(0, 512, LIMIT, Program).unwrap();
                     account.reap_dead();
                     std::thread::sleep(Duration::from_micros(100));
                     lost.fetch_add(u32::from(member.held(0) != 512), Ordering::SeqCst);
@@ -327,7 +328,7 @@ fn killed_at_any_time() {
                     let member = account.join().unwrap();
                     flags.joined.fetch_add(1, Ordering::SeqCst);
                     loop {
-                        if member.charge(0, LIMIT / 2 + i * MIB, LIMIT).is_ok() {
+                        if member.charge(0, LIMIT / 2 + i * MIB, LIMIT, Program).is_ok() {
                             member.uncharge(0, LIMIT / 2 + i * MIB);
                         }
                     }

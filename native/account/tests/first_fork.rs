@@ -7,6 +7,7 @@ mod common;
 
 use common::{Child, MIB, Scratch, wait_for};
 use hami_account::Account;
+use hami_account::Requester::Program;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,7 +55,7 @@ fn a_child_that_was_forked_meanwhile_recognises_its_own_children() {
         MAY_END.store(1, Ordering::SeqCst);
         let account = Account::attach(&scratch.path()).unwrap();
         let member = account.join().unwrap();
-        member.charge(0, MIB, 2 * MIB).unwrap();
+        member.charge(0, MIB, 2 * MIB, Program).unwrap();
         let grandchild = Child::run(|| {
             member.uncharge(0, MIB);
             assert!(member.compute(0).is_none());

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Child, MIB, Scratch, shared, wait_for};
+use hami_account::Requester::Program;
 use hami_account::{Account, CARDS, Departed, Living, Refused, SLOTS, Snapshot, fork};
 use hami_limits::FileError;
 use std::path::Path;
@@ -33,16 +34,16 @@ fn a_forked_child_is_no_member_until_it_joins() {
     let child = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
         let mut inherited = Some(account.join().unwrap());
-        inherited.as_ref().unwrap().charge(0, MIB, LIMIT).unwrap();
+        inherited.as_ref().unwrap().charge(0, MIB, LIMIT, Program).unwrap();
         let before = fork::generation();
         let grandchild = Child::run(|| {
             assert_ne!(fork::generation(), before);
             let member = inherited.take().unwrap();
-            assert_eq!(member.charge(0, MIB, LIMIT), Err(Refused::Forked));
+            assert_eq!(member.charge(0, MIB, LIMIT, Program), Err(Refused::Forked));
             member.uncharge(0, MIB);
             assert_eq!(member.held(0), 0);
             let own = account.join().unwrap();
-            own.charge(0, 2 * MIB, LIMIT).unwrap();
+            own.charge(0, 2 * MIB, LIMIT, Program).unwrap();
             drop(member);
             assert_eq!(account.used(0), 3 * MIB);
         });
@@ -94,7 +95,7 @@ fn closing_all_descriptors_does_not_end_a_membership() {
         let account = Account::attach(&scratch.path()).unwrap();
         let member = account.join().unwrap();
         close_everything();
-        member.charge(0, MIB, LIMIT).unwrap();
+        member.charge(0, MIB, LIMIT, Program).unwrap();
         flags[0].store(1, Ordering::SeqCst);
         wait_for(&flags[1]);
     });
@@ -177,7 +178,7 @@ fn a_program_that_removes_a_mapping_of_the_lock_stays_alive() {
         let child = Child::run(|| {
             let account = Account::attach(&scratch.path()).unwrap();
             let member = account.join().unwrap();
-            member.charge(0, MIB, LIMIT).unwrap();
+            member.charge(0, MIB, LIMIT, Program).unwrap();
             remove(&scratch.path());
             flags[0].store(1, Ordering::SeqCst);
             wait_for(&flags[1]);
@@ -187,7 +188,7 @@ fn a_program_that_removes_a_mapping_of_the_lock_stays_alive() {
         // Another process does not get its slot either.
         let account = Account::attach(&scratch.path()).unwrap();
         let other = account.join().unwrap();
-        assert_eq!(other.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
+        assert_eq!(other.charge(0, LIMIT, LIMIT, Program), Err(Refused::OverLimit));
         drop(other);
         flags[1].store(1, Ordering::SeqCst);
         assert_eq!(child.wait(), 0);
@@ -293,7 +294,7 @@ fn exec_ends_a_membership() {
     let child = Child::run(|| {
         let account = Account::attach(&scratch.path()).unwrap();
         let member = account.join().unwrap();
-        member.charge(0, MIB, LIMIT).unwrap();
+        member.charge(0, MIB, LIMIT, Program).unwrap();
         flags[0].store(1, Ordering::SeqCst);
         wait_for(&flags[1]);
         let arguments = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
@@ -320,10 +321,10 @@ fn living_members_are_listed_with_pid_and_bytes() {
     let member = account.join().unwrap();
     let own = std::process::id();
     assert_eq!(account.living(0).collect::<Vec<_>>(), [Living { pid: own, bytes: 0 }]);
-    member.charge(1, MIB, LIMIT).unwrap();
+    member.charge(1, MIB, LIMIT, Program).unwrap();
     let child = Child::run(|| {
         let member = account.join().unwrap();
-        member.charge(1, 3 * MIB, LIMIT).unwrap();
+        member.charge(1, 3 * MIB, LIMIT, Program).unwrap();
         flags[0].store(1, Ordering::SeqCst);
         wait_for(&flags[1]);
     });
@@ -354,7 +355,7 @@ fn members_of_another_pid_namespace_are_not_listed() {
         }
         let grandchild = Child::run(|| {
             let member = account.join().unwrap();
-            member.charge(0, MIB, LIMIT).unwrap();
+            member.charge(0, MIB, LIMIT, Program).unwrap();
             // It has a pid here as well, but only if /proc shows this namespace.
             flags[3].store(account.living(0).count() as u32, Ordering::SeqCst);
             flags[0].store(1, Ordering::SeqCst);
@@ -404,7 +405,7 @@ fn a_full_account_is_an_error_until_a_slot_is_free() {
     members.pop();
     account.join().expect("what held nothing is free at once");
     let last = members.pop().unwrap();
-    last.charge(0, MIB, LIMIT).unwrap();
+    last.charge(0, MIB, LIMIT, Program).unwrap();
     drop(last);
     account.join().expect("joining waits for the grace of the dead");
 }
@@ -416,13 +417,13 @@ fn another_account_under_its_path_hides_no_death_and_cannot_be_joined() {
     let member = account.join().unwrap();
     let child = Child::run(|| {
         let member = account.join().unwrap();
-        member.charge(0, LIMIT, LIMIT).unwrap();
+        member.charge(0, LIMIT, LIMIT, Program).unwrap();
     });
     assert_eq!(child.wait(), 0);
     std::fs::rename(scratch.path(), scratch.folder().join("elsewhere")).unwrap();
     Account::create(&scratch.path()).unwrap();
     assert!(account.join().is_err());
-    assert_eq!(member.charge(0, LIMIT, LIMIT), Ok(()));
+    assert_eq!(member.charge(0, LIMIT, LIMIT, Program), Ok(()));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Child, MIB, Random, Scratch};
+use hami_account::Requester::Program;
 use hami_account::{Account, CARDS, Departed, Member, Refused, Snapshot, UNIT};
 use hami_limits::FileError;
 use std::fs;
@@ -44,7 +45,7 @@ fn what_was_measured_counts_for_the_peak() {
     let scratch = Scratch::new("measured");
     let account = Account::attach(&scratch.path()).unwrap();
     let member = account.join().unwrap();
-    member.charge(0, 3 * MIB, 8 * MIB).unwrap();
+    member.charge(0, 3 * MIB, 8 * MIB, Program).unwrap();
     account.set_measured(0, 2 * MIB);
     account.set_measured(0, MIB);
     let snapshot = Snapshot::read(&scratch.path()).unwrap();
@@ -68,7 +69,7 @@ fn the_account_agrees_with_plain_arithmetic() {
         };
         let limit = (4 + random.below(4)) * MIB;
         if random.below(5) < 3 {
-            let granted = members[member].charge(card, bytes, limit);
+            let granted = members[member].charge(card, bytes, limit, Program);
             assert_eq!(granted.is_ok(), model.charge(card, member, bytes, limit));
             assert!(matches!(granted, Ok(()) | Err(Refused::OverLimit)));
         } else {
@@ -101,25 +102,25 @@ fn the_ends_of_the_scale() {
     let member = account.join().unwrap();
     let no_limit = u64::MAX;
     let tib = 1 << 40;
-    assert_eq!(member.charge(0, u64::MAX, no_limit), Err(Refused::OverLimit));
-    assert_eq!(member.charge(0, tib, no_limit), Err(Refused::OverLimit), "1 TiB at once");
-    assert_eq!(member.charge(0, tib - UNIT, no_limit), Ok(()));
-    assert_eq!(member.charge(0, tib - UNIT, no_limit), Ok(()));
-    assert_eq!(member.charge(0, UNIT, no_limit), Ok(()));
+    assert_eq!(member.charge(0, u64::MAX, no_limit, Program), Err(Refused::OverLimit));
+    assert_eq!(member.charge(0, tib, no_limit, Program), Err(Refused::OverLimit), "1 TiB at once");
+    assert_eq!(member.charge(0, tib - UNIT, no_limit, Program), Ok(()));
+    assert_eq!(member.charge(0, tib - UNIT, no_limit, Program), Ok(()));
+    assert_eq!(member.charge(0, UNIT, no_limit, Program), Ok(()));
     assert_eq!(
-        member.charge(0, 1, no_limit),
+        member.charge(0, 1, no_limit, Program),
         Err(Refused::OverLimit),
         "2 TiB per process and card"
     );
-    assert_eq!(account.join().unwrap().charge(0, tib - UNIT, no_limit), Ok(()));
-    assert_eq!(member.charge(1, 0, 0), Ok(()));
-    assert_eq!(member.charge(1, 1, 511), Err(Refused::OverLimit));
-    assert_eq!(member.charge(CARDS, 0, no_limit), Err(Refused::OverLimit));
+    assert_eq!(account.join().unwrap().charge(0, tib - UNIT, no_limit, Program), Ok(()));
+    assert_eq!(member.charge(1, 0, 0, Program), Ok(()));
+    assert_eq!(member.charge(1, 1, 511, Program), Err(Refused::OverLimit));
+    assert_eq!(member.charge(CARDS, 0, no_limit, Program), Err(Refused::OverLimit));
     member.uncharge(CARDS, 1);
     assert_eq!((member.held(CARDS), account.used(CARDS)), (0, 0));
     // A limit below the held bytes refuses new ones and takes none away.
-    assert_eq!(member.charge(2, 8 * MIB, 8 * MIB), Ok(()));
-    assert_eq!(member.charge(2, 1, 4 * MIB), Err(Refused::OverLimit));
+    assert_eq!(member.charge(2, 8 * MIB, 8 * MIB, Program), Ok(()));
+    assert_eq!(member.charge(2, 1, 4 * MIB, Program), Err(Refused::OverLimit));
     assert_eq!(member.held(2), 8 * MIB);
 }
 
@@ -135,7 +136,7 @@ fn refusals_and_anomalies_outlive_their_process() {
         let account = Account::attach(&scratch.path()).unwrap();
         let member = account.join().unwrap();
         for _ in 0..3 {
-            member.charge(7, 2 * MIB, MIB).unwrap_err();
+            member.charge(7, 2 * MIB, MIB, Program).unwrap_err();
         }
         member.uncharge(7, 1);
     });
@@ -159,7 +160,7 @@ fn a_process_records_its_identity() {
     let account = account.unwrap();
     let child = Child::run(|| {
         let member = account.join().unwrap();
-        member.charge(0, MIB, MIB).unwrap();
+        member.charge(0, MIB, MIB, Program).unwrap();
     });
     assert_eq!(child.wait(), 0);
     wait_for_next_probe();
@@ -224,7 +225,7 @@ fn invalid_content_harms_no_process() {
         let account = Account::attach_with(&scratch.path(), |_| Departed::Yes).unwrap();
         account.used(0);
         let member = account.join().expect("a process without a lock is dead");
-        let _ = member.charge(0, MIB, 64 * MIB);
+        let _ = member.charge(0, MIB, 64 * MIB, Program);
         member.uncharge(0, MIB);
     }
     assert!(read > 0 && rejected > 0, "{read} read, {rejected} rejected");
@@ -235,7 +236,7 @@ fn the_driver_s_memory_is_a_part_of_what_a_process_holds() {
     let scratch = Scratch::new("driver");
     let account = Account::attach(&scratch.path()).unwrap();
     let member = account.join().unwrap();
-    member.charge(0, MIB, 4 * MIB).unwrap();
+    member.charge(0, MIB, 4 * MIB, Program).unwrap();
     let words = member.compute(0).unwrap();
     // A process can write anything there, but it cannot hold more of the driver than in all.
     for (written, read) in [(MIB / 2, MIB / 2), (u64::MAX, MIB)] {

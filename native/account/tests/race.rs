@@ -7,6 +7,7 @@
 mod common;
 
 use common::{Barrier, Child, Ledger, MIB, Random, Scratch, shared, yield_now};
+use hami_account::Requester::Program;
 use hami_account::steps::{Step, set_hook};
 use hami_account::{Account, Member, Refused, Snapshot};
 use std::cell::RefCell;
@@ -103,7 +104,7 @@ fn race(name: &str, count: usize, limit: u64, body: fn(&Member, &'static Shared,
 /// Whether the request fits. A charge that timed out does not tell, so it is repeated.
 fn request(member: &Member, shared: &Shared, size: u64, limit: u64) -> bool {
     loop {
-        let charged = member.charge(0, size, limit);
+        let charged = member.charge(0, size, limit, Program);
         if charged != Err(Refused::Busy) {
             return charged.is_ok();
         }

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Child, MIB, Random, Scratch, shared, wait_for};
+use hami_account::Requester::Program;
 use hami_account::descriptor::{self, Mark};
 use hami_account::{Account, Departed, Snapshot};
 use std::fs::File;
@@ -39,7 +40,7 @@ fn owner(scratch: &Scratch, flags: &'static [AtomicU32; 8]) -> Child {
     let child = Child::run(|| {
         let account = attach(scratch);
         let member = account.join().unwrap();
-        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
         assert!(member.share(KEY, 1, 8 * MIB, None));
         assert_eq!(member.held(1), 0);
         flags[0].store(1, Ordering::SeqCst);
@@ -95,10 +96,10 @@ fn what_its_owner_frees_is_charged_until_the_last_import_is_closed() {
     flags[1].store(1, Ordering::SeqCst);
     wait_for(&flags[2]);
     assert_eq!(account.used(1), 8 * MIB);
-    assert!(member.charge(1, LIMIT - 7 * MIB, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT - 7 * MIB, LIMIT, Program).is_err());
     assert!(member.close_shared(KEY));
     assert_eq!(account.used(1), 0);
-    member.charge(1, LIMIT, LIMIT).unwrap();
+    member.charge(1, LIMIT, LIMIT, Program).unwrap();
     owner.kill_and_wait();
 }
 
@@ -117,9 +118,9 @@ fn what_a_dead_owner_had_is_charged_until_the_last_import_is_closed() {
     }
     // It can not be waited for.
     let begin = Instant::now();
-    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     assert!(begin.elapsed() < Duration::from_secs(1));
-    member.charge(1, LIMIT - 8 * MIB, LIMIT).unwrap();
+    member.charge(1, LIMIT - 8 * MIB, LIMIT, Program).unwrap();
     assert!(member.close_shared(KEY));
     assert_eq!(account.used(1), LIMIT - 8 * MIB);
     wait_until_used(&account, LIMIT - 8 * MIB);
@@ -185,7 +186,7 @@ fn an_account_has_room_for_4096_exports_and_none_is_lost() {
     let scratch = Scratch::new("many");
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    member.charge(0, 4097 * 512, LIMIT).unwrap();
+    member.charge(0, 4097 * 512, LIMIT, Program).unwrap();
     for key in HANDLE + 1..=HANDLE + 4096 {
         assert!(member.share(key, 0, 512, None));
     }
@@ -236,7 +237,7 @@ fn nothing_is_lost_when_owners_and_importers_race_and_die() {
                     let mut random = Random::new(round * 10 + number);
                     for turn in 0.. {
                         let key = HANDLE + 1 + number * 1_000_000 + turn;
-                        member.charge(0, MIB, 1024 * MIB).unwrap();
+                        member.charge(0, MIB, 1024 * MIB, Program).unwrap();
                         assert!(member.share(key, 0, MIB, None));
                         exported.store(key, Ordering::SeqCst);
                         for _ in 0..random.below(200) {
@@ -290,7 +291,7 @@ fn a_request_that_fits_is_granted_while_others_export() {
                 let member = account.join().unwrap();
                 for turn in 0.. {
                     let key = HANDLE + 1 + number * 1_000_000 + turn;
-                    member.charge(0, 8 * MIB, LIMIT).unwrap();
+                    member.charge(0, 8 * MIB, LIMIT, Program).unwrap();
                     assert!(member.share(key, 0, 8 * MIB, None));
                     assert!(member.close_shared(key));
                 }
@@ -300,7 +301,7 @@ fn a_request_that_fits_is_granted_while_others_export() {
     let account = attach(&scratch);
     let member = account.join().unwrap();
     for _ in 0..20_000 {
-        member.charge(0, LIMIT - 16 * MIB, LIMIT).unwrap();
+        member.charge(0, LIMIT - 16 * MIB, LIMIT, Program).unwrap();
         assert!(account.used(0) <= LIMIT + 16 * MIB);
         member.uncharge(0, LIMIT - 16 * MIB);
     }
@@ -336,7 +337,7 @@ fn what_a_descriptor_keeps_is_charged_until_the_last_one_is_closed() {
     let exporter = Child::run(|| {
         let account = attach(&scratch);
         let member = account.join().unwrap();
-        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
         assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
         flags[0].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
@@ -346,18 +347,18 @@ fn what_a_descriptor_keeps_is_charged_until_the_last_one_is_closed() {
     let account = attach(&scratch);
     let member = account.join().unwrap();
     // Nobody holds it, and the descriptor is open.
-    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     assert_eq!(used(&account), 8 * MIB);
     let copy = file.try_clone().unwrap();
     drop(file);
     assert_eq!(descriptor::key_of(copy.as_raw_fd()), Some(key));
     assert!(member.import(key));
     drop(copy);
-    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     assert_eq!(account.used(1), 8 * MIB);
     assert!(member.close_shared(key));
     assert_eq!(account.used(1), 8 * MIB, "nothing is looked up at a release");
-    member.charge(1, LIMIT, LIMIT).unwrap();
+    member.charge(1, LIMIT, LIMIT, Program).unwrap();
     assert!(!member.import(key));
 }
 
@@ -369,7 +370,7 @@ fn a_query_sees_that_a_descriptor_was_closed() {
     let member = account.join().unwrap();
     let key = descriptor::new_key().unwrap();
     let Marked { file, mark, .. } = marked(&scratch, key);
-    member.charge(1, 8 * MIB, LIMIT).unwrap();
+    member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
     assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
     assert!(member.close_shared(key));
     for _ in 0..3 {
@@ -392,7 +393,7 @@ fn what_a_dead_process_had_exported_is_released_from_outside() {
         let account = attach(&scratch);
         let member = account.join().unwrap();
         let Marked { file, mark, .. } = marked(&scratch, key);
-        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
         assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
         flags[0].store(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(60));
@@ -413,7 +414,7 @@ fn what_cannot_be_looked_up_is_charged_while_a_process_lives_that_had_it() {
     let exporter = Child::run(|| {
         let account = attach(&scratch);
         let member = account.join().unwrap();
-        member.charge(1, 8 * MIB, LIMIT).unwrap();
+        member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
         assert!(member.share(key, 1, 8 * MIB, None));
         assert!(member.close_shared(key));
         flags[0].store(1, Ordering::SeqCst);
@@ -422,9 +423,9 @@ fn what_cannot_be_looked_up_is_charged_while_a_process_lives_that_had_it() {
     wait_for(&flags[0]);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     exporter.kill_and_wait();
-    member.charge(1, LIMIT, LIMIT).unwrap();
+    member.charge(1, LIMIT, LIMIT, Program).unwrap();
 }
 
 #[test]
@@ -435,17 +436,17 @@ fn another_file_at_the_same_path_proves_nothing() {
     let member = account.join().unwrap();
     let key = descriptor::new_key().unwrap();
     let Marked { path, file, mark } = marked(&scratch, key);
-    member.charge(1, 8 * MIB, LIMIT).unwrap();
+    member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
     assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
     assert!(member.close_shared(key));
     std::fs::rename(&path, scratch.folder().join("moved")).unwrap();
-    assert!(member.charge(1, LIMIT, LIMIT).is_err(), "the file is not there");
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err(), "the file is not there");
     File::create(&path).unwrap();
-    assert!(member.charge(1, LIMIT, LIMIT).is_err(), "it is another file");
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err(), "it is another file");
     drop(file);
-    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     std::fs::rename(scratch.folder().join("moved"), &path).unwrap();
-    member.charge(1, LIMIT, LIMIT).unwrap();
+    member.charge(1, LIMIT, LIMIT, Program).unwrap();
 }
 
 /// A list of locks that changes while it is read may lack one; the kernel's answer for one position
@@ -479,15 +480,15 @@ fn an_open_descriptor_is_seen_while_others_take_and_drop_locks() {
         }
     });
     let Marked { file, mark, .. } = marked(&scratch, key);
-    member.charge(1, 8 * MIB, LIMIT).unwrap();
+    member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
     assert!(member.share(key, 1, 8 * MIB, Some(&mark)));
     assert!(member.close_shared(key));
     for _ in 0..3000 {
-        assert!(member.charge(1, LIMIT, LIMIT).is_err());
+        assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     }
     assert!(busy.is_alive());
     drop(file);
-    member.charge(1, LIMIT, LIMIT).unwrap();
+    member.charge(1, LIMIT, LIMIT, Program).unwrap();
 }
 
 /// Two processes that have imported from each other die at once. The driver may not have freed their
@@ -500,7 +501,7 @@ fn memory_that_only_dead_processes_have_imported_comes_back() {
         Child::run(|| {
             let account = attach(&scratch);
             let member = account.join().unwrap();
-            member.charge(1, 8 * MIB, LIMIT).unwrap();
+            member.charge(1, 8 * MIB, LIMIT, Program).unwrap();
             assert!(member.share(HANDLE + number as u64, 1, 8 * MIB, None));
             flags[number].store(1, Ordering::SeqCst);
             wait_for(&flags[1 - number]);
@@ -513,11 +514,11 @@ fn memory_that_only_dead_processes_have_imported_comes_back() {
     wait_for(&flags[3]);
     let account = attach(&scratch);
     let member = account.join().unwrap();
-    assert!(member.charge(1, LIMIT, LIMIT).is_err());
+    assert!(member.charge(1, LIMIT, LIMIT, Program).is_err());
     for child in children {
         child.kill_and_wait();
     }
-    member.charge(1, LIMIT, LIMIT).unwrap();
+    member.charge(1, LIMIT, LIMIT, Program).unwrap();
 }
 
 /// The entries that a sum reads, as the layout has them.
@@ -533,7 +534,7 @@ fn sums_read_no_empty_entries_behind_the_last_one_in_use() {
     let account = attach(&scratch);
     let member = account.join().unwrap();
     let share = |key: u64| {
-        member.charge(1, 512, LIMIT).unwrap();
+        member.charge(1, 512, LIMIT, Program).unwrap();
         assert!(member.share(HANDLE | key, 1, 512, None));
     };
     (1..=4000).for_each(share);

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Child, MIB, Scratch, shared};
+use hami_account::Requester::{Library, Program};
 use hami_account::steps::{Step, set_hook};
 use hami_account::{Account, Departed, Member, Refused, Snapshot};
 use std::path::Path;
@@ -42,7 +43,7 @@ fn stopped_at(path: &Path, step: Step, then: impl FnOnce(&Member)) -> Child {
 /// Charges, and returns for how long that took.
 fn charged_in(member: &Member, bytes: u64) -> Duration {
     let begin = Instant::now();
-    assert_eq!(member.charge(0, bytes, LIMIT), Ok(()));
+    assert_eq!(member.charge(0, bytes, LIMIT, Program), Ok(()));
     begin.elapsed()
 }
 
@@ -65,7 +66,7 @@ fn a_request_that_is_stopped_delays_no_other() {
         // SAFETY: zero is a value of the flag, and atomics are made for several processes.
         let granted: &AtomicU32 = unsafe { shared() };
         let stopped = stopped_at(&scratch.path(), step, |member| {
-            if member.charge(0, LIMIT, LIMIT).is_ok() {
+            if member.charge(0, LIMIT, LIMIT, Program).is_ok() {
                 set(granted);
             }
         });
@@ -96,12 +97,12 @@ fn a_request_that_is_stopped_in_the_slow_path_delays_no_other() {
         let account = Account::attach(&path).unwrap();
         let member = account.join().unwrap();
         let beside = stopped_at(&path, Step::Published, |member| {
-            let _ = member.charge(0, LIMIT, LIMIT);
+            let _ = member.charge(0, LIMIT, LIMIT, Program);
         });
         // SAFETY: as above.
         let granted: &AtomicU32 = unsafe { shared() };
         let stopped = stopped_at(&path, step, |member| {
-            if member.charge(0, LIMIT / 2, LIMIT).is_ok() {
+            if member.charge(0, LIMIT / 2, LIMIT, Program).is_ok() {
                 set(granted);
             }
         });
@@ -130,16 +131,16 @@ fn a_stopped_reaper_delays_no_other() {
             let dead = Child::run(|| {
                 let member = member.account().join().unwrap();
                 assert_eq!(member.slot(), 2);
-                member.charge(0, LIMIT / 2, LIMIT).unwrap();
-                member.charge(1, LIMIT / 2, LIMIT).unwrap();
+                member.charge(0, LIMIT / 2, LIMIT, Program).unwrap();
+                member.charge(1, LIMIT / 2, LIMIT, Program).unwrap();
             });
             assert_eq!(dead.wait(), 0);
-            let _ = member.charge(0, LIMIT, LIMIT);
+            let _ = member.charge(0, LIMIT, LIMIT, Program);
         });
         assert_prompt(charged_in(&member, LIMIT), step);
         let newcomer = account.join().unwrap();
         assert_eq!(newcomer.slot(), 3, "the stopped process would clear its words");
-        newcomer.charge(1, LIMIT, LIMIT).unwrap();
+        newcomer.charge(1, LIMIT, LIMIT, Program).unwrap();
         reaper.signal(libc::SIGCONT);
         assert_eq!(reaper.wait(), 0);
         assert_eq!((member.held(0), newcomer.held(1)), (LIMIT, LIMIT), "{step:?}");
@@ -156,14 +157,14 @@ fn a_request_waits_for_the_memory_of_the_dead_alone() {
     let member = account.join().unwrap();
     let dead = Child::run(|| {
         let member = account.join().unwrap();
-        member.charge(0, LIMIT / 2, LIMIT).unwrap();
+        member.charge(0, LIMIT / 2, LIMIT, Program).unwrap();
     });
     assert_eq!(dead.wait(), 0);
     // It fits beside the dead process, and so does not wait.
     assert!(charged_in(&member, LIMIT / 2) < Account::GRACE / 2);
     // More than the limit is not worth waiting for.
     let begin = Instant::now();
-    assert_eq!(member.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
+    assert_eq!(member.charge(0, LIMIT, LIMIT, Program), Err(Refused::OverLimit));
     assert!(begin.elapsed() < Account::GRACE / 2);
     let waited = begin.elapsed() + charged_in(&member, LIMIT / 2);
     let clock = Duration::from_millis(2);
@@ -177,15 +178,15 @@ fn a_request_waits_for_the_memory_of_the_dead_for_two_seconds() {
     let member = account.join().unwrap();
     let dead = Child::run(|| {
         let member = account.join().unwrap();
-        member.charge(0, LIMIT / 2, LIMIT).unwrap();
+        member.charge(0, LIMIT / 2, LIMIT, Program).unwrap();
     });
     assert_eq!(dead.wait(), 0);
     let begin = Instant::now();
-    assert_eq!(member.try_charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
+    assert_eq!(member.charge(0, LIMIT, LIMIT, Library), Err(Refused::OverLimit));
     assert!(begin.elapsed() < Member::DEPARTURE / 2, "only the program's own requests wait");
     let seen = || (account.in_use(0), Snapshot::read(&scratch.path()).unwrap().used[0]);
     assert_eq!(seen(), (0, 0), "a request waits for it");
-    assert_eq!(member.charge(0, LIMIT, LIMIT), Err(Refused::OverLimit));
+    assert_eq!(member.charge(0, LIMIT, LIMIT, Program), Err(Refused::OverLimit));
     assert!(begin.elapsed() >= Member::DEPARTURE);
     assert_eq!(seen(), (LIMIT / 2, LIMIT / 2), "the driver does not free it");
     assert_eq!(Snapshot::read(&scratch.path()).unwrap().refusals[0], 1);
@@ -206,7 +207,7 @@ fn threads_of_a_revoked_process_all_get_their_memory() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..20_000 {
-                        member.charge(0, LIMIT / 8, LIMIT).unwrap();
+                        member.charge(0, LIMIT / 8, LIMIT, Program).unwrap();
                         member.uncharge(0, LIMIT / 8);
                     }
                 });
@@ -215,11 +216,11 @@ fn threads_of_a_revoked_process_all_get_their_memory() {
     });
     // Half of the limit is always free for either of the two processes.
     while threads.is_alive() {
-        member.charge(0, LIMIT / 2, LIMIT).unwrap();
+        member.charge(0, LIMIT / 2, LIMIT, Program).unwrap();
         member.uncharge(0, LIMIT / 2);
         threads.signal(libc::SIGSTOP);
         threads.wait_until_stopped();
-        member.charge(0, LIMIT / 2, LIMIT).unwrap();
+        member.charge(0, LIMIT / 2, LIMIT, Program).unwrap();
         member.uncharge(0, LIMIT / 2);
         threads.signal(libc::SIGCONT);
         std::thread::sleep(Duration::from_micros(300));

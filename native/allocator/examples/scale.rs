@@ -6,7 +6,8 @@
 
 use hami_allocator::Allocator;
 use hami_allocator::wire::{
-    Card, CardRequest, ContainerRequest, Kind, Memory, Mode, Node, Placement, Pod, PodRequest,
+    Card, CardRequest, ContainerRequest, Kind, Level, Memory, Mode, Node, Placement, Pod,
+    PodRequest,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -184,6 +185,7 @@ fn node(at: usize) -> Node {
         foreign_mib: 0,
         links: BTreeMap::new(),
         mig: None,
+        level: Level::Preload,
     };
     Node {
         name: node_name(at),

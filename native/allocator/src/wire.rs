@@ -11,7 +11,7 @@ pub(crate) mod parse;
 mod request;
 
 pub use assignment::{Assignment, CardAllocation, Instance};
-pub use cluster::{Card, Mig, MigProfile, Mode, Node, Placement, Quota};
+pub use cluster::{Card, Level, Mig, MigProfile, Mode, Node, Placement, Quota};
 pub use request::{
     Candidate, CardRequest, ContainerRequest, Kind, Memory, Order, Pod, PodRequest, Sharing,
     Topology, Weights,

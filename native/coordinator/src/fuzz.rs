@@ -8,6 +8,7 @@ use crate::slice::Scope;
 use crate::slices::Slices;
 use crate::sweep::Sweep;
 use crate::wait::now;
+use hami_account::Requester::{Library, Program};
 use hami_account::{Account, CARDS, Member, SLOTS, Snapshot};
 use hami_limits::grants::{ComputeState, Grant, GrantsPage, GrantsView, Holder, Kind, Report};
 use hami_limits::{LimitsPage, LimitsView, Mode, Row};
@@ -110,7 +111,7 @@ impl Used {
         let member = account.join().unwrap();
         let dead = account.join().unwrap();
         for (process, key) in [(&member, OF_HANDLES + 7), (&dead, OF_HANDLES + 9)] {
-            process.charge(0, 4 * MIB, LIMIT).unwrap();
+            process.charge(0, 4 * MIB, LIMIT, Program).unwrap();
             assert!(process.share(key, 0, MIB, None));
         }
         assert!(dead.import(OF_HANDLES + 7) && member.import(OF_HANDLES + 9));
@@ -133,10 +134,10 @@ impl Used {
     fn use_it(&self) {
         let _ = self.account.living(0).count();
         let _ = (self.account.in_use(0), self.account.used(0), self.account.unpaid_debt(0, now()));
-        if self.member.try_charge(0, MIB, LIMIT).is_ok() {
+        if self.member.charge(0, MIB, LIMIT, Library).is_ok() {
             self.member.uncharge(0, MIB);
         }
-        let _ = self.member.would_admit(0, LIMIT, LIMIT);
+        let _ = self.member.admits(0, LIMIT, LIMIT, Library);
         self.member.reap_dead();
         if self.member.share(OF_HANDLES + 11, 0, 512, None) {
             self.member.close_shared(OF_HANDLES + 11);

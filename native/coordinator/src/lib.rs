@@ -1,6 +1,6 @@
 //! The coordinator: one process per runtime directory that leases the cards to slices.
 //!
-//! If slices share the time of a card, a launch needs permission, and permissions must not overlap.
+//! If slices share the time of a card, a launch needs admission, and leases must not overlap.
 //! So one process per runtime directory reads the accounts of all its slices, calls
 //! [`hami_share::lease`] to choose the next leases, and writes the grants into the slices' grants
 //! pages. It receives no messages and stores nothing of its own. It can be killed at any instant:
@@ -27,7 +27,7 @@
 //!
 //! The coordinator sleeps until a wake-up word is signalled, until the next decision is due, or
 //! until the next tick. At a tick it writes its pulse, looks for new and removed slices, and probes
-//! processes that may have died. It ticks every 10 ms while launches need permission, otherwise
+//! processes that may have died. It ticks every 10 ms while launches need admission, otherwise
 //! every 40 ms while a sweeper runs, otherwise every 100 ms.
 //!
 //! # Departures

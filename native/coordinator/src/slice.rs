@@ -35,7 +35,7 @@ pub(crate) struct Slice {
     account: Account,
     grants: GrantsPage,
     guards: [Guarded; 3],
-    /// Whether launches need permission because of a neighbour; `None` until the word is written.
+    /// Whether launches need admission because of a neighbour; `None` until the word is written.
     regulated: Option<bool>,
     /// The wake-up word before the account was last read, and the number of wake-ups since the last
     /// tick.
@@ -63,7 +63,7 @@ pub(crate) enum Scope {
     /// Those that others wait for: with running work, or with the lease. A process that died while
     /// it waited is found when it has the lease.
     WaitedFor,
-    /// Also the idle ones of slices with a share, because their neighbours need permission while
+    /// Also the idle ones of slices with a share, because their neighbours need admission while
     /// such a slice is present.
     WithShare,
     /// All of them.
@@ -132,14 +132,14 @@ impl Slice {
         }
     }
 
-    /// Whether its launches need permission because of a neighbour. Then its processes need a pulse
+    /// Whether its launches need admission because of a neighbour. Then its processes need a pulse
     /// too.
     pub fn regulated(&self) -> bool {
         self.regulated == Some(true)
     }
 
     /// The wake-up word with its value before the account was last read. `None` if no launch of the
-    /// slice needs permission, so that none signals, or if a process signals too often.
+    /// slice needs admission, so that none signals, or if a process signals too often.
     pub fn wake_word(&self) -> Option<WakeWord<'_>> {
         let takes_part = self.regulated() || self.limits.regulated().load(Ordering::Relaxed) != 0;
         let too_often = self.wakes_since_tick as usize > WAKES_PER_TICK * self.cards.len();
@@ -201,8 +201,9 @@ impl Slice {
         let (begin, cpu_begin) = (now(), self.is_slow.then(cpu_time));
         let dead = self.account.find_dead(|slot| wanted[slot]);
         let end = now();
-        // Another process may have had the processor, so the time that passes is no proof.
-        self.is_slow = end - begin > MAX_PROBE_CPU_NS;
+        // Another process may have had the processor, so the time that passes is no proof. From then
+        // on each probe is measured: how many slots it has is for the slice's programs to say.
+        self.is_slow |= end - begin > MAX_PROBE_CPU_NS;
         if cpu_begin.is_some_and(|begin| cpu_time() - begin > MAX_PROBE_CPU_NS) {
             self.damage = Some("its account has so many locks that other slices would wait");
         }
@@ -287,7 +288,7 @@ impl Slice {
         })
     }
 
-    /// Sets whether its launches need permission. Grants count only with a recent pulse.
+    /// Sets whether its launches need admission. Grants count only with a recent pulse.
     pub fn set_regulated(&mut self, regulated: bool, now: u64) {
         if self.regulated != Some(regulated) {
             self.pulse(now);
@@ -351,5 +352,46 @@ impl From<FileError> for OpenError {
 impl From<io::Error> for OpenError {
     fn from(_: io::Error) -> Self {
         Self::NotYet
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+mod tests {
+    use super::*;
+    use hami_limits::Row;
+    use hami_limits::page::LimitsPage;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    /// The slice says that it has one slot, and no locks to look through, for every other probe.
+    #[test]
+    fn locks_that_a_probe_meets_only_sometimes_are_measured() {
+        let directory = std::env::temp_dir().join(format!("some-locks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        LimitsPage::create(&directory.join("limits"), None, &[Row::new("GPU-a")]).unwrap();
+        Account::create(&directory.join("account")).unwrap();
+        drop(GrantsPage::create(&directory.join("grants")).unwrap());
+        let mut file = std::fs::OpenOptions::new();
+        let account = file.read(true).write(true).open(directory.join("account")).unwrap();
+        for at in (0..20_000).rev() {
+            // SAFETY: all zeroes are a valid request.
+            let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+            (lock.l_type, lock.l_start, lock.l_len) = (libc::F_WRLCK as _, 10_000 + 2 * at, 1);
+            // SAFETY: an open file and a valid request.
+            assert_eq!(unsafe { libc::fcntl(account.as_raw_fd(), libc::F_OFD_SETLK, &lock) }, 0);
+        }
+        // All slots seem to be taken.
+        for slot in 0..SLOTS as u64 {
+            account.write_all_at(&[1, 0, 0, 0, 1, 0, 0, 0], 36_864 + 256 * slot).unwrap();
+        }
+        let mut slice = Slice::open(&directory, 1, |_| 0).ok().unwrap();
+        for (slots, is_left_out) in [(256_u32, false), (1, false), (256, true)] {
+            account.write_all_at(&slots.to_ne_bytes(), 64).unwrap();
+            slice.probe(Scope::All);
+            assert_eq!(slice.damage().is_some(), is_left_out, "{slots} slots");
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -140,7 +140,7 @@ impl Slices {
         self.found_any
     }
 
-    /// Whether the launches of any slice need permission, so that processes wait for the next
+    /// Whether the launches of any slice need admission, so that processes wait for the next
     /// decision.
     pub fn any_regulated(&self) -> bool {
         self.open.values().any(|slice| slice.regulated()) || self.blocked().next().is_some()
@@ -215,7 +215,7 @@ impl Slices {
         }
     }
 
-    /// Writes the pulse for all slices whose launches need permission, and for the damaged ones.
+    /// Writes the pulse for all slices whose launches need admission, and for the damaged ones.
     pub fn pulse(&self, now: u64) {
         self.open.values().filter(|slice| slice.regulated()).for_each(|slice| slice.pulse(now));
         self.blocked().for_each(|slice| slice.pulse(now));

@@ -20,14 +20,14 @@ fn programs_of_two_slices_have_leases_and_never_meet() {
     let _players = [player(&first, 0, stage), player(&first, 1, stage), player(&second, 2, stage)];
     stage.wait_for_leases(&[0, 1, 2], 5);
     stage.assert_none_met();
-    // Both need permission, and get a pulse.
+    // Both need admission, and get a pulse.
     let view = GrantsView::open(&second.join("grants")).unwrap();
     assert_eq!((view.regulated().load(Ordering::SeqCst), view.grant(0).kind), (1, Kind::Lease));
     wait_until(|| !is_silent(&second), || "it is forgotten".into());
 }
 
 #[test]
-fn without_a_share_no_launch_needs_permission() {
+fn without_a_share_no_launch_needs_admission() {
     let runtime = Runtime::new("unregulated");
     let (free, capped) = (runtime.slice("free", None), runtime.slice("capped", Some(20)));
     let stage = stage();
@@ -43,7 +43,7 @@ fn without_a_share_no_launch_needs_permission() {
         (free_view.regulated().load(Ordering::SeqCst), free_view.grant(0).kind),
         (0, Kind::Own)
     );
-    // The capped one starts: from now on both need permission.
+    // The capped one starts: from now on both need admission.
     let player = player(&capped, 1, stage);
     wait_until(
         || free_view.regulated().load(Ordering::SeqCst) == 1,

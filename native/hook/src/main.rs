@@ -1,8 +1,11 @@
 //! The hook that checks a container before its program starts: does it see its limits?
 //!
 //! ```text
-//! hami-hook [ro|rw SOURCE TARGET]...    with the container's state on standard input (OCI)
+//! hami-hook [ro|rw SOURCE TARGET]...                   with the container's state on standard input (OCI)
+//! hami-hook limit required|wanted SOCKET SLOT
 //! ```
+//!
+//! The second form is [`limit`].
 //!
 //! The node agent names this program in the CDI device of each container, as a hook of the stage
 //! `createContainer`. At that stage the runtime has made all mounts and has not started the
@@ -21,8 +24,10 @@
 //!
 //! The program is static, because it runs on nodes with any C library. `walk` finds a target.
 
+mod limit;
 mod walk;
 
+use crate::limit::limit;
 use crate::walk::{Place, walk};
 use serde::Deserialize;
 use std::ffi::{CString, OsString};
@@ -37,6 +42,8 @@ use std::process::ExitCode;
 
 /// The most bytes of the state: it has some hundred.
 const STATE_BYTES: u64 = 1 << 20;
+
+const STATE: &str = "the container's state on standard input";
 
 /// The part of the container's state that the hook reads.
 #[derive(Deserialize)]
@@ -73,8 +80,15 @@ fn main() -> ExitCode {
 }
 
 fn check() -> Result<(), String> {
-    let binds = binds(std::env::args_os().skip(1))?;
-    let root = root()?;
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let state = state()?;
+    if let Some((first, rest)) = words.split_first()
+        && first == "limit"
+    {
+        return limit(rest, &state);
+    }
+    let binds = binds(words.into_iter())?;
+    let root = root(&state)?;
     let mut checked = vec![Place::root(&root).map_err(|error| cannot_open(&root, &error))?];
     for bind in &binds {
         let found = walk(&checked, &bind.target)?;
@@ -98,21 +112,26 @@ fn binds(mut words: impl Iterator<Item = OsString>) -> Result<Vec<Bind>, String>
     Ok(binds)
 }
 
-/// The container's root directory, as a path of the node.
-fn root() -> Result<PathBuf, String> {
+/// The container's state, as JSON.
+fn state() -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
-    let what = "the container's state on standard input";
     io::stdin()
         .take(STATE_BYTES)
         .read_to_end(&mut text)
-        .map_err(|error| format!("{what}: {error}"))?;
-    let state: State = serde_json::from_slice(&text).map_err(|error| format!("{what}: {error}"))?;
+        .map_err(|error| format!("{STATE}: {error}"))?;
+    Ok(text)
+}
+
+/// The container's root directory, as a path of the node.
+fn root(state: &[u8]) -> Result<PathBuf, String> {
+    let state: State =
+        serde_json::from_slice(state).map_err(|error| format!("{STATE}: {error}"))?;
     let path = state.bundle.join("config.json");
     let text = fs::read(&path).map_err(|error| cannot_open(&path, &error))?;
     let configuration: Configuration =
         serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     let root = state.bundle.join(configuration.root.path);
-    if root.is_absolute() { Ok(root) } else { Err(format!("{what} has no absolute path")) }
+    if root.is_absolute() { Ok(root) } else { Err(format!("{STATE} has no absolute path")) }
 }
 
 /// Compare what the container has at the target of a bind mount with the bind mount.

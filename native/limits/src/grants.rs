@@ -10,7 +10,7 @@
 //!      8  version: u32, size: u32  1, 4096
 //!     16  zero
 //!     32  pulse: u64               time of the coordinator's last pulse, ns of CLOCK_MONOTONIC
-//!     40  regulated: u32           1 while launches need permission because of a neighbour
+//!     40  regulated: u32           1 while launches need admission because of a neighbour
 //!     44  zero
 //!     48  swept_at: u64            time of the last complete sweep, ns of CLOCK_MONOTONIC
 //!     56  zero
@@ -21,7 +21,7 @@
 //!         8 until: u64                                        ns of CLOCK_MONOTONIC
 //!        16 depth: u64                                        ns of engine time, zero for unknown
 //!        24 others: u64                                       processes, below 2^32
-//!        32 unblock: u64                                      launches that go on without permission
+//!        32 unblock: u64                                      launches that go on without admission
 //!        40 zero
 //! ```
 //!

@@ -51,7 +51,7 @@
 //! - A party with pauses waits only a moment for a kernel of a soft slice, and none waits for another
 //!   one on an even card: the driver shares the card for the rest of that kernel.
 //! - Others wait 4 s for work that does not end, and 20 ms for work that was launched without
-//!   permission. From then on the work is *stuck*: the driver shares the card, and the party is
+//!   admission. From then on the work is *stuck*: the driver shares the card, and the party is
 //!   billed in full until its work has ended.
 //! - A process that was stopped or has died is not waited for.
 //!

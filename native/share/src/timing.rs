@@ -18,13 +18,13 @@ pub const LEASE: u64 = 20 * MS;
 pub const ROUND: u64 = 68 * MS;
 /// The shortest lease of a round, however many parties there are. For as long a party with nothing
 /// to do keeps a lease that it has together with others: longer than the host takes between two
-/// tokens.
+/// steps of a chat program.
 pub const SHORTEST: u64 = 5 * MS;
 /// How long before its end a lease is prolonged if its holder is also the next one. The holder
 /// reads the new end before it stops.
 pub const AHEAD: u64 = MS;
 /// The least that a lease costs which its holder gives up. Without it, a slice with many short
-/// pauses ends its neighbour's leases for nothing: the 99th percentile of a token beside a
+/// pauses ends its neighbour's leases for nothing: the 99th percentile of a step of a chat beside a
 /// trainer was 2 ms with it and 22 ms without.
 pub const LEAST_BILL: u64 = MS;
 /// The longest time between two steps while a card is leased.
@@ -82,7 +82,7 @@ pub const HANDOVER: u64 = 500 * US;
 
 /// How long others wait for it: longer than kernels take. Then the driver shares the card.
 pub const DRAIN: u64 = 4_000 * MS;
-/// The same for work that was launched without permission, because the queue may have any
+/// The same for work that was launched without admission, because the queue may have any
 /// length.
 pub const BACKLOG: u64 = 20 * MS;
 /// How long a slice with pauses waits for the work of a soft slice, which runs without a lease.
@@ -114,7 +114,7 @@ pub const QUIET: u64 = 200 * US;
 /// The longest wait of a launch before it checks again whether anything has changed.
 pub const RECHECK: u64 = 10 * MS;
 /// How long the exit of a process waits for its meter at most. A look takes some microseconds
-/// per batch.
+/// per interval.
 pub const EXIT: u64 = 5 * MS;
 /// No launch costs less.
 pub const LEAST_COST: u64 = US;
@@ -124,7 +124,7 @@ pub const RECENT: u64 = 1_000 * MS;
 // The coordinator.
 
 /// How often it writes its pulse, looks for new slices, and probes processes with work, while
-/// launches need permission. It is a fifth of the age at which a pulse is too old.
+/// launches need admission. It is a fifth of the age at which a pulse is too old.
 pub const BUSY_TICK: u64 = 10 * MS;
 /// How often it looks whether slices were created or removed, and how often it probes all processes
 /// of slices with a share.

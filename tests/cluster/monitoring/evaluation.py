@@ -52,7 +52,9 @@ def _of_panels(prometheus: Prometheus) -> Iterator[str]:
 
 def _of_records(prometheus: Prometheus) -> Iterator[str]:
     for rule in rules():
-        if "record" in rule and not prometheus.ask(rule["record"]):
+        # OpenCost is not there; test_rules.py evaluates what needs its price.
+        is_ours = "record" in rule and "node_gpu_hourly_cost" not in rule["expr"]
+        if is_ours and not prometheus.ask(rule["record"]):
             yield f"{rule['record']} is empty"
 
 

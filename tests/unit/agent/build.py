@@ -9,16 +9,19 @@ import msgspec
 
 from hami_py._native import FORMAT
 from hami_py.agent.node import NodeStore
-from hami_py.agent.observer import Observer
 from hami_py.agent.pods import NodePod, PodStore
+from hami_py.agent.reports import Reports
 from hami_py.agent.settings import AgentSettings
-from hami_py.agent.state import Cards, NodeState
+from hami_py.agent.state import NodeState
 from hami_py.gpu.inventory import Inventory
+from hami_py.gpu.processes import CardProcess
 from hami_py.kube import Event, Reference
 from hami_py.model.cards import UNKNOWN
-from hami_py.model.pods.wire import Card, CardAllocation, PodName
+from hami_py.model.pods.wire import Card, CardAllocation
+from hami_py.node.cards import Cards
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.ledger import Entry, Ledger
+from hami_py.node.observer import Observer
 from hami_py.node.paths import Paths
 from hami_py.node.slots import Slots
 
@@ -98,19 +101,29 @@ def pod(
 
 def entry(uid: str, *cards: CardAllocation, library: str = LIBRARY, **more: Any) -> Entry:
     """What the ledger has of a pod's container ``main``."""
-    name, ids = PodName(uid, "default", uid), tuple(f"{card.card}::0" for card in cards)
+    ids = tuple(f"{card.card}::0" for card in cards)
     usual = {"mode": "full", "priority": "normal"}
-    return Entry(uid, name, "main", ids, cards, cards, library, **{**usual, **more})
+    own = (uid, uid, "default", uid, "main")
+    return Entry(*own, ids, cards, cards, library, **{**usual, **more})
 
 
-def observer(
-    node: NodeState,
-    write: Callable[[Event], None] = lambda _: None,
-    changed: Callable[[], None] = lambda: None,
-    **more: Any,
-) -> Observer:
-    """What looks at the processes of this node."""
-    return Observer(node, write, Reference("Node", "n1", "n1"), changed, slots=10, **more)
+class Reporting(Observer):
+    """Takes all processes for those of the pod p, and reports after each look."""
+
+    def __init__(
+        self,
+        node: NodeState,
+        write: Callable[[Event], None] = lambda _: None,
+        changed: Callable[[], None] = lambda: None,
+        **more: Any,
+    ) -> None:
+        seen = (node.cards, node.ledger, node.slots, lambda _: "p")
+        super().__init__(*seen, changed=changed, containers=10)
+        self._reports = Reports(node, self, write, Reference("Node", "n1", "n1"), **more)
+
+    def look(self, processes: list[CardProcess]) -> None:
+        super().look(processes)
+        self._reports.report()
 
 
 def record(uid: str, container: str, device: str) -> DeviceRecord:

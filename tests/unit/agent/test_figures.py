@@ -20,7 +20,7 @@ from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.settings import CorePolicy
 from hami_py.model.pods.wire import NodeMode
 from hami_py.monitor import NodeFigures, decode, encode
-from unit.agent.build import entry, observer, pod, settings, state
+from unit.agent.build import Reporting, entry, pod, settings, state
 from unit.node.build import on
 
 
@@ -41,25 +41,46 @@ def exposed(folder: Path, of_pods: PodSettings, mode: NodeMode = "full") -> Slic
 def collected(
     node: NodeState, beyond: dict[tuple[str | None, str], int] | None = None
 ) -> NodeFigures:
-    seen = observer(node)
+    seen = Reporting(node)
     seen.beyond = beyond or {}
     return Figures("n1", node, seen).collect(registered=True, waiting=0)
 
 
 @pytest.mark.parametrize(
-    ("policy", "mode", "level", "share"),
+    ("policy", "mode", "levels", "share"),
     [
-        ("default", "full", "preload", 30),
-        ("disable", "full", "preload", None),
-        ("default", "share", "none", None),
+        ("default", "full", ("preload", "lease"), 30),
+        ("disable", "full", ("preload", "none"), None),
+        ("default", "share", ("none", "none"), None),
     ],
 )
 def test_a_limit_that_is_not_enforced_has_no_series(
-    tmp_path: Path, policy: CorePolicy, mode: NodeMode, level: str, share: int | None
+    tmp_path: Path, policy: CorePolicy, mode: NodeMode, levels: tuple[str, str], share: int | None
 ) -> None:
     found = exposed(tmp_path, PodSettings(core_policy=policy), mode)
-    assert (found.level, found.use.share) == (level, share)
+    assert (found.level, found.time_level) == levels
+    assert found.use.share == share
     assert (found.use.memory_limit is not None) is (mode == "full")
+
+
+def test_the_memory_of_a_mig_instance_is_shown_as_the_limit(tmp_path: Path) -> None:
+    node = state(settings(tmp_path), "MIG-a", "MIG-b")
+    node.ledger.put(entry("p", on("MIG-a", 4864, 14)))
+    node.pods.changed(pod("waits", {"main": on("MIG-b", 4864, 14)}))
+    for found in collected(node).containers:
+        assert (found.level, found.time_level) == ("mig", "mig")
+        assert (found.use.memory_limit, found.use.share) == (4864 << 20, None)
+
+
+def test_the_level_is_that_of_each_container_when_it_started(tmp_path: Path) -> None:
+    node = state(settings(tmp_path), "A")
+    node.no_kernel = None
+    node.ledger.put(entry("p", on("A", 1000), cgroup="/sys/fs/cgroup/p"), entry("q", on("A", 1000)))
+    found = {each.pod: (each.level, each.enforcement) for each in collected(node).containers}
+    why = "because the node offers nothing stronger"
+    assert found["p"] == ("kernel", f"memory is enforced by kernel and time by lease, {why}")
+    assert found["q"][0] == "preload"
+    assert "the driver did not limit it when it started" in str(found["q"][1])
 
 
 @pytest.mark.parametrize(("mode", "number"), [("full", 1), ("share", 0)])
@@ -84,11 +105,12 @@ def test_a_share_is_shown_as_soft_or_hard(
     assert BY_KEY["share_soft"].value(found) is soft
 
 
+@pytest.mark.parametrize(("cores", "idle"), [(30, 0.0), (0, None)])
 def test_the_used_share_is_the_engine_time_of_the_last_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, idle: float | None
 ) -> None:
     node = state(settings(tmp_path), "A")
-    node.ledger.put(entry("p", on("A", 3000, 30)))
+    node.ledger.put(entry("p", on("A", 3000, cores)))
     now_s, engine_ns, read_s = 100.0, 0, 0.0
 
     def use_at(_: str) -> tuple[float, SimpleNamespace]:
@@ -96,8 +118,8 @@ def test_the_used_share_is_the_engine_time_of_the_last_second(
         held = {"memory_used": [9], "measured_memory": [9]}
         return read_s or now_s, SimpleNamespace(processes=[], **held, **figures)
 
-    monkeypatch.setattr(node, "use_at", use_at)
-    figures = Figures("n1", node, observer(node))
+    monkeypatch.setattr(node.slots, "use_at", use_at)
+    figures = Figures("n1", node, Reporting(node))
 
     def share() -> float | None:
         (found,) = figures.collect(registered=True, waiting=0).containers
@@ -116,6 +138,8 @@ def test_the_used_share_is_the_engine_time_of_the_last_second(
     # Another part has read the account a second ago.
     now_s, read_s, engine_ns = 106.0, 105.0, 1_300_000_000
     assert share() == pytest.approx(0.3)
+    now_s, read_s = 107.0, 107.0
+    assert share() == idle, "without a share it is perhaps not measured"
 
 
 def test_the_figures_are_the_same_as_json(tmp_path: Path) -> None:

@@ -10,26 +10,25 @@ import pytest
 from msgspec.structs import replace
 
 from hami_py._native import FORMAT
-from hami_py.agent import observer
+from hami_py.agent import reports
 from hami_py.agent.state import NodeState
 from hami_py.errors import DriverError
 from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.processes import CardProcess
 from hami_py.kube import Event
 from hami_py.model.pods.wire import Card
+from hami_py.node import observer
 from hami_py.node.drift import Kind
 from support.running import Started
-from unit.agent.build import LIBRARY, entry, pod, settings, state
-from unit.agent.build import observer as observing
+from unit.agent.build import LIBRARY, Reporting, entry, pod, settings, state
 from unit.node.build import on
 
 ENTRY = entry("p", on("A"))
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeState:
-    """A node with a card, whose processes are all the pod p's."""
-    monkeypatch.setattr(observer, "pod_of", lambda _: "p")
+def node(tmp_path: Path) -> NodeState:
+    """A node with a card."""
     return state(settings(tmp_path), "A")
 
 
@@ -37,7 +36,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodeState:
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """The containers that are killed."""
     found: list[tuple[int, str]] = []
-    monkeypatch.setattr(observer, "kill_container", lambda *key: found.append(key))
+    monkeypatch.setattr(reports, "kill_container", lambda *key: found.append(key))
     return found
 
 
@@ -54,7 +53,7 @@ def test_a_damaged_account_hides_no_program(node: NodeState, slot: Path) -> None
     """A tenant can truncate it, and then start a program without the library."""
     os.truncate(slot / "account", 0)
     written: list[Event] = []
-    seen = observing(node, written.append)
+    seen = Reporting(node, written.append)
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert [(event.about.name, event.reason) for event in written] == [("p", "BypassesLimits")]
@@ -73,7 +72,7 @@ def test_a_container_is_not_killed_because_the_agent_cannot_read_its_account(
         account.symlink_to(account)
     else:
         account.write_bytes(b"of a later format".ljust(account.stat().st_size, b"\0"))
-    seen = observing(node, killed=("bypass",))
+    seen = Reporting(node, killed=("bypass",))
     for _ in range(2):
         seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert (ended, seen.found) == ([], [])
@@ -99,7 +98,7 @@ def test_what_a_process_has_mapped_is_read_again_after_it_has_executed_a_program
 
     monkeypatch.setattr(observer, "mapped_files", mapped)
     node.ledger.put(entry("p", on("A"), library=""))
-    seen = observing(node)
+    seen = Reporting(node)
     with Started([sys.executable, "-c", EXECUTES], {}) as process:
         process.wait_for("before")
         looks = [CardProcess("A", process.pid, 1 << 20)]
@@ -120,7 +119,7 @@ def test_a_process_that_ends_is_not_reported_again(node: NodeState) -> None:
     """Until its parent waits for it, it is there, without a command. Its memory counts."""
     node.pods.changed(pod("p", {}))
     written: list[Event] = []
-    seen = observing(node, written.append)
+    seen = Reporting(node, written.append)
     with Started([sys.executable, "-c", RUNS], {}) as process:
         process.wait_for("runs")
         looks = [CardProcess("A", process.pid, 1 << 20)]
@@ -142,7 +141,7 @@ def test_a_container_is_killed_only_for_a_finding_that_was_named(
     node: NodeState, ended: list[tuple[int, str]], killed: tuple[Kind, ...]
 ) -> None:
     written: list[Event] = []
-    seen = observing(node, written.append, killed=killed)
+    seen = Reporting(node, written.append, killed=killed)
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
     assert ended == [], "one look is not enough"
     seen.look([CardProcess("A", os.getpid(), 1 << 20)])
@@ -155,7 +154,7 @@ def test_a_pod_that_holds_more_than_its_limits_is_reported(node: NodeState) -> N
     node.pods.changed(pod("p", {"main": on("A", 1000)}))
     node.ledger.put(entry("p", on("A", 1000), library=""))
     written: list[Event] = []
-    seen = observing(node, written.append)
+    seen = Reporting(node, written.append)
     for mib, reported in ((1050, 0), (1050, 0), (3000, 0), (1000, 0), (3000, 0), (3000, 1)):
         seen.look([CardProcess("A", os.getpid(), mib << 20)])
         over = [event.about.name for event in written if event.reason == "ExceedsLimits"]
@@ -174,7 +173,7 @@ def test_a_card_that_answers_late_is_published(
     monkeypatch.setattr(observer, "card_processes", list)
     monkeypatch.setattr(observer, "inventory", lambda _: Inventory(both, {}, "1", {}))
     changes: list[None] = []
-    seen = observing(node, changed=lambda: changes.append(None))
+    seen = Reporting(node, changed=lambda: changes.append(None))
     seen.observe()
     assert len(changes) == 1
     assert [card.uuid for card in node.cards.all] == ["A", "B"]
@@ -187,7 +186,7 @@ def test_a_card_is_not_taken_to_answer_while_nvml_fails(
     monkeypatch.setattr(observer, "session", nullcontext)
     monkeypatch.setattr(observer, "memory_used", lambda: {"A": 1 << 30})
     monkeypatch.setattr(observer, "card_processes", list)
-    seen = observing(node)
+    seen = Reporting(node)
     seen.observe()
     assert seen.used == {"A": 1 << 30}
 

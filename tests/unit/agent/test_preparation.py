@@ -12,6 +12,7 @@ import pytest
 
 from hami_py._native import LimitsPage
 from hami_py.agent import preparation
+from hami_py.agent.node import OwnNode
 from hami_py.agent.pods import NodePod
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.release import release_ended
@@ -73,7 +74,8 @@ def test_a_container_gets_its_assigned_card_whatever_the_kubelet_picked(
     start(record("p", "main", "B::0"))
     assert node.ledger.entries["p-main"].cards == (on("A", 1000),)
     edits = device(node, "p-main", tmp_path)
-    assert edits["env"] == ["CARD=A", "NVIDIA_VISIBLE_DEVICES=void"]
+    no_mps = "CUDA_MPS_PIPE_DIRECTORY=/nonexistent"
+    assert edits["env"] == ["CARD=A", no_mps, "NVIDIA_VISIBLE_DEVICES=void"]
     slot = tmp_path / "run" / "slices" / "p-main"
     assert [(each["hostPath"], each["containerPath"]) for each in edits["mounts"]] == [
         (str(slot), "/usr/local/hami"),
@@ -110,7 +112,7 @@ def test_a_container_waits_while_its_card_has_no_specification(
     written.unlink()
     node.pods.changed(pod("p", {"main": on("A", 1000)}))
     with pytest.raises(
-        StateError, match=r"no CDI specification in .*; run on the node: nvidia-ctk"
+        StateError, match=r"no CDI specification in .*; run on this machine: nvidia-ctk"
     ):
         start(record("p", "main", "A::0"))
     ((reason, message),) = [(event.reason, event.message) for event in events]
@@ -365,7 +367,10 @@ def test_a_request_that_was_made_invalid_after_admission_is_reported(
     node.pods.changed(pod("p", {"main": on("A")}, spec=GPU, annotations={"hami.io/gang": "a b"}))
     start(record("p", "main", "A::0"))
     assert node.ledger.entries["p-main"].gang is None
-    assert [(each.about.name, each.reason) for each in events] == [("p", "RequestUnreadable")]
+    assert [(each.about.name, each.reason) for each in events] == [
+        ("p", "RequestUnreadable"),
+        ("p", "LimitsEnforced"),
+    ]
     assert 'metadata.annotations[hami.io/gang]: "a b" is refused' in events[0].message
 
 
@@ -424,3 +429,65 @@ def test_a_whole_card_stays_taken_without_a_ledger(
         start(records[2])
     after = {slot: [card.card for card in e.cards] for slot, e in node.ledger.entries.items()}
     assert after == before
+
+
+def test_an_event_says_what_enforces_the_limits_of_a_container_once(
+    node: NodeState, start: Start, events: list[Event]
+) -> None:
+    node.pods.changed(pod("p", {"main": on("A", 1000)}))
+    start(record("p", "main", "A::0"))
+    start(record("p", "main", "A::0"))
+    ((reason, is_warning, message),) = [
+        (each.reason, each.is_warning, each.message) for each in events
+    ]
+    assert (reason, is_warning) == ("LimitsEnforced", False)
+    assert message == (
+        "container main: memory is enforced by preload and time by lease, "
+        "because the node offers nothing stronger"
+    )
+
+
+def test_a_container_that_accepts_no_less_than_the_node_offers_waits(
+    node: NodeState, start: Start, events: list[Event]
+) -> None:
+    """The label of the node was changed after the pod was bound, or no scheduler was asked."""
+    for name, least in (("p", "kernel"), ("q", "preload")):
+        annotations = {"hami.io/isolation": least}
+        node.pods.changed(pod(name, {"main": on("A", 1000)}, spec=GPU, annotations=annotations))
+    with pytest.raises(NotYet, match=r"pod accepts no less than kernel \(hami.io/isolation\)"):
+        start(record("p", "main", "A::0"))
+    assert [each.reason for each in events] == ["WaitingForCard"]
+    start(record("q", "main", "A::1"))
+    assert [*node.ledger.entries] == ["q-main"]
+
+
+def test_the_cards_are_published_with_the_level_of_the_node_s_mode(node: NodeState) -> None:
+    for mode, level in (("share", "none"), ("memory", "preload")):
+        # The label counts before the first publication, too.
+        labels = {"metadata": {"name": "n1", "labels": {"hami.io/mode": mode}}}
+        node.node.changed(msgspec.convert(labels, OwnNode))
+        assert {card.level for card in node.published_cards()} == {level}
+
+
+def test_a_container_on_a_mig_instance_has_its_limit_from_that(
+    tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = state(settings(tmp_path), "A", "MIG-a")
+    levels = {card.uuid: card.level for card in node.published_cards()}
+    assert levels == {"A": "preload", "MIG-a": "mig"}
+    for name, card in (("p", "MIG-a"), ("q", "A")):
+        needs_mig = {"hami.io/isolation": "mig"}
+        of = pod(name, {"main": on(card, 8000, 14)}, spec=GPU, annotations=needs_mig)
+        node.pods.changed(of)
+    kubelet = [record("p", "main", "MIG-a::0"), record("q", "main", "A::0")]
+    agent = Preparation(settings(tmp_path), node, Path(LIBRARY), events.append)
+    monkeypatch.setattr(preparation, "read_records", lambda *_: kubelet)
+    agent.pre_start(["MIG-a::0"])
+    with pytest.raises(NotYet, match="pod accepts no less than mig"):
+        agent.pre_start(["A::0"])
+    assert events[0].message == (
+        "container main: memory is enforced by mig and time by mig, "
+        "because its cards are MIG instances"
+    )
+    (row,) = node.slots.rows("p-main")
+    assert (row.uuid, row.memory_limit, row.share) == ("MIG-a", None, None)

@@ -32,7 +32,7 @@ def samples(text: bytes, name: str) -> list[tuple[dict[str, str], float]]:
 def node(**more: Any) -> NodeFigures:
     use = {"memory_used": 3 << 30, "driver_memory": 1 << 20, "last_used": 1.5e9}
     first = container(*NAMES, "GPU-0", limit=4 << 30, share=30, share_used=0.25, **use)
-    second = container(*NAMES, "GPU-1", level="none")
+    second = container(*NAMES, "GPU-1", level="none", time_level="none")
     return NodeFigures("n", (CARD, OTHER), (first, second), **more)
 
 
@@ -46,6 +46,16 @@ def test_hamis_names_have_hamis_labels_and_units() -> None:
     assert samples(text, "hami_container_device_utilization_ratio") == [(first, 25)]
     card = {"zone": "vGPU", "device_index": "3", "device_uuid": "GPU-0", "device_type": "NVIDIA T4"}
     assert samples(text, "hami_host_gpu_memory_used_bytes") == [(card, 5 << 30)]
+
+
+def test_a_container_has_one_series_for_what_enforces_its_limits() -> None:
+    found = samples(exposition(node()), "hami_container_enforcement")
+    assert [
+        (labels["UUID"], labels["level"], labels["time"], value) for labels, value in found
+    ] == [
+        ("GPU-0", "preload", "lease", 1),
+        ("GPU-1", "none", "none", 1),
+    ]
 
 
 def test_the_times_of_starts_are_a_histogram() -> None:

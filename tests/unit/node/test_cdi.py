@@ -38,6 +38,8 @@ HOOK = Path("/var/lib/hami/library/x/hami-hook")
 
 BIND = Bind(Path("/run/hami/slices/s/limits"), Path("/usr/local/hami/limits"), read_only=True)
 
+NO_MPS = "CUDA_MPS_PIPE_DIRECTORY=/nonexistent"
+
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
@@ -54,7 +56,7 @@ def cards(paths: Paths) -> cdi.NodeCards:
 
 @pytest.fixture
 def containers(paths: Paths) -> cdi.ContainerDevices:
-    return cdi.ContainerDevices(paths.cdi[-1], HOOK)
+    return cdi.ContainerDevices(paths.cdi[-1], HOOK, paths.hook_socket)
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
             {
                 "name": "s",
                 "containerEdits": {
-                    "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+                    "env": [NO_MPS, "NVIDIA_VISIBLE_DEVICES=void"],
                     "deviceNodes": [{"path": "/dev/nvidia1"}, {"path": "/dev/nvidia0"}],
                     "hooks": [
                         # Both cards have it, and it runs once.
@@ -149,7 +151,7 @@ def test_no_hook_reads_what_a_container_asks_of_the_driver(
     assert cards.edits(["GPU-a"]).own["hooks"] == hooks[:1]
 
 
-def test_no_container_is_a_client_of_an_mps_daemon_on_the_node(
+def test_no_limited_container_is_a_client_of_an_mps_daemon_on_the_node(
     paths: Paths, cards: cdi.NodeCards
 ) -> None:
     """NVIDIA's toolkit adds the daemon's pipes to the edits for all cards, if they are there."""
@@ -157,7 +159,12 @@ def test_no_container_is_a_client_of_an_mps_daemon_on_the_node(
     mounts = [{"hostPath": path, "containerPath": path} for path in paths_there]
     edits = {**NVIDIA["containerEdits"], "mounts": mounts}
     put(paths.cdi[0], "nvidia.json", {**NVIDIA, "containerEdits": edits})
-    assert cards.edits(["GPU-a"]).common == {**edits, "mounts": mounts[1:]}
+    found = cards.edits(["GPU-a"])
+    assert found.common == {**edits, "mounts": mounts[1:]}
+    assert NO_MPS in found.own["env"]
+    with_mps = cards.edits(["GPU-a"], allows_mps=True)
+    assert with_mps.common == edits
+    assert "CUDA_MPS" not in str(with_mps.own)
 
 
 def test_containers_that_start_at_once_have_a_device_each(
@@ -176,7 +183,8 @@ def test_containers_that_start_at_once_have_a_device_each(
         ("fourth", ["GPU-a", "GPU-c"], {"A": "1", "C": "1"}),
     ):
         containers.define(name, cards.edits(of), [BIND])
-        expected[name] = {**variables, "NVIDIA_VISIBLE_DEVICES": "void"}
+        more = dict([NO_MPS.split("=")])
+        expected[name] = {**variables, **more, "NVIDIA_VISIBLE_DEVICES": "void"}
         # Of a variable the last value counts.
         found = {
             name: dict(each.split("=") for each in edits["env"])
@@ -203,7 +211,7 @@ def test_a_newer_version_of_cdi_is_kept(paths: Paths, cards: cdi.NodeCards) -> N
 def test_a_later_directory_counts_more(paths: Paths, cards: cdi.NodeCards) -> None:
     put(paths.cdi[0], "nvidia.yaml", renamed("GPU-a", env=["FROM=etc"]))
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["FROM=run"]))
-    assert cards.edits(["GPU-a"]).own["env"] == ["FROM=run"]
+    assert cards.edits(["GPU-a"]).own["env"] == ["FROM=run", NO_MPS]
 
 
 def test_a_card_that_is_defined_twice_is_none(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -224,7 +232,7 @@ def test_edits_without_a_value_are_none(
     devices = [{"name": "GPU-a", "containerEdits": edits}]
     put(paths.cdi[0], "a.yaml", {**NVIDIA, "devices": devices, "containerEdits": edits})
     containers.define("s", cards.edits(["GPU-a"]), [])
-    assert defined(paths)["s"] == {"env": ["NVIDIA_VISIBLE_DEVICES=void"], "mounts": []}
+    assert defined(paths)["s"] == {"env": [NO_MPS, "NVIDIA_VISIBLE_DEVICES=void"], "mounts": []}
 
 
 def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -232,10 +240,11 @@ def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
     written = put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["DRIVER=1"]))
     assert cards.missing(["GPU-a", "GPU-x"]) == ["GPU-x"]
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["DRIVER=22"]))
-    assert cards.edits(["GPU-a"]).own["env"] == ["DRIVER=22"]
+    assert cards.edits(["GPU-a"]).own["env"] == ["DRIVER=22", NO_MPS]
     written.unlink()
-    with pytest.raises(StateError, match=r"card GPU-a: no CDI specification in .* has a device"):
+    with pytest.raises(StateError, match=r"no CDI specification in .*=GPU-a; ") as refused:
         cards.edits(["GPU-a"])
+    assert f"--output={Paths().cdi[0]}/" in refused.value.fix, "it survives a reboot"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +291,7 @@ def test_what_an_earlier_agent_has_left_is_removed_later(
     """Its containers may not have been created yet."""
     put(paths.cdi[1], "nvidia.json", NVIDIA)
     containers.define("one", cards.edits(["GPU-a"]), [])
-    again = cdi.ContainerDevices(paths.cdi[1], HOOK)
+    again = cdi.ContainerDevices(paths.cdi[1], HOOK, paths.hook_socket)
     again.remove_unneeded()
     assert defined(paths).keys() == {"one"}
     clock[0] += 30
@@ -296,5 +305,5 @@ def test_a_specification_that_cannot_be_written_says_why(
     put(paths.cdi[0], "nvidia.json", NVIDIA)
     paths.cdi[1].rmdir()
     paths.cdi[1].touch()
-    with pytest.raises(StateError, match="the CDI specification of slot s"):
+    with pytest.raises(StateError, match=r"the CDI specification .*hami\.json"):
         containers.define("s", cards.edits(["GPU-a"]), [])

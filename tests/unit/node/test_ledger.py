@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from hami_py.errors import DamagedFile, StateError
-from hami_py.model.pods.wire import Assignment, CardAllocation, PodName
+from hami_py.model.pods.wire import Assignment, CardAllocation
 from hami_py.node import ledger
 from hami_py.node.ledger import Entry, Ledger
 from support.running import Started
@@ -26,7 +26,9 @@ ROOT = Path(__file__).parents[3]
 def entry(slot: str, *cards: CardAllocation) -> Entry:
     return Entry(
         slot,
-        PodName(f"uid-{slot}", "default", "train"),
+        f"uid-{slot}",
+        "default",
+        "train",
         "main",
         tuple(f"{card.card}::0" for card in cards),
         cards,
@@ -85,13 +87,13 @@ OLD = (
 """The contents of a ledger before it had gangs and share modes."""
 
 
-def with_header(body: bytes) -> bytes:
-    header = {"version": ledger.VERSION, "sha256": hashlib.sha256(body).hexdigest()}
+def with_header(body: bytes, version: int = ledger.VERSION) -> bytes:
+    header = {"version": version, "sha256": hashlib.sha256(body).hexdigest()}
     return json.dumps(header).encode() + b"\n" + body + b"\n"
 
 
-def test_an_old_ledger_is_read(path: Path) -> None:
-    path.write_bytes(with_header(OLD))
+def test_a_ledger_of_the_first_version_is_read(path: Path) -> None:
+    path.write_bytes(with_header(OLD, 1))
     assert Ledger(path).entries == {"one": ONE}
     assert ONE.share_mode == "hard"
 

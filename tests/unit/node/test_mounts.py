@@ -86,7 +86,7 @@ def test_no_program_can_be_started_from_it(runtime: Path) -> None:
     assert (kind, source) == ("tmpfs", "hami")
     assert {"rw", "nosuid", "nodev", "noexec", "mode=755"} <= {*options.split(",")}
     (size,) = [each for each in options.split(",") if each.startswith("size=")]
-    assert size == "size=524288k"
+    assert size == "size=1048576k"
 
 
 def test_another_file_system_there_is_not_taken_for_it(runtime: Path) -> None:

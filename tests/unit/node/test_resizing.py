@@ -49,6 +49,18 @@ def test_a_limit_that_is_larger_in_one_of_two_ways_needs_room() -> None:
     assert found is not None
 
 
+def test_the_limits_of_a_mig_instance_are_fixed() -> None:
+    pod = bound("p", main=[on("MIG-a", 4864, 14), on("B", 3000, 30)])
+    node = view(pod, cards={"MIG-a": 4864, "B": 8000})
+    for smaller in (on("MIG-a", 1000, 14), on("MIG-a", 4864, 10)):
+        found = refusal(node, "p", {"main": (smaller, on("B", 3000, 30))})
+        assert found == (
+            "container main: card MIG-a is a MIG instance, whose limits are fixed",
+            "create a pod that requests another instance",
+        )
+    assert refusal(node, "p", {"main": (on("MIG-a", 4864, 14), on("B", 4000, 30))}) is None
+
+
 def test_what_a_forgotten_pod_still_has_counts() -> None:
     node = view(POD, cards={"A": 8000}, allocated={("gone", "main"): [on("A", 2000)]})
     assert refusal(node, "p", {"main": (on("A", 5001, 30),)}) is not None

@@ -46,6 +46,20 @@ def test_the_limits_of_each_mode(mode: NodeMode) -> None:
     assert (row.uuid, row.mode, row.context_memory) == ("A", "hard", 500 * MIB)
 
 
+@pytest.mark.parametrize("mode", NODE_MODES)
+def test_the_library_limits_nothing_on_a_mig_instance(mode: NodeMode) -> None:
+    (row,) = limit_rows(
+        [CardAllocation("MIG-a", 4864, 14)],
+        [CardAllocation("MIG-a", 1000, 14)],
+        mode=mode,
+        share_mode="hard",
+        priority="normal",
+        driver_memory=lambda _: UNKNOWN,
+    )
+    assert (row.memory_limit, row.share) == (None, None)
+    assert (row.injected_memory, row.injected_share) == (1000 * MIB, 14), "no limit either"
+
+
 @pytest.mark.parametrize("share_mode", MODES)
 def test_every_card_has_the_container_s_share_mode(share_mode: Mode) -> None:
     both = (CardAllocation("A", 1000, 30), CardAllocation("B", 1000, 30))

@@ -68,9 +68,11 @@ def test_the_table_is_that_of_kubectl_inspect_cgpu(cluster: FakeCluster) -> None
 def test_details_have_the_pods_of_each_node(cluster: FakeCluster) -> None:
     rows = cells(said("inspect", "-d"))
     assert ["NAME:", "gpu-a"] in rows
-    assert ["NAME", "NAMESPACE", "GPU0(Used/Allocated)"] in rows
-    assert ["small", "team", "1/1.5"] in rows
-    assert ["big", "others", "7/8"] in rows
+    assert ["NAME", "NAMESPACE", "GPU0(Used/Allocated)", "LEVEL"] in rows
+    assert ["small", "team", "1/1.5", "preload/lease"] in rows
+    assert ["big", "others", "7/8", "preload/lease"] in rows
+    said_why = ["preload/lease:", "memory", "by", "preload,", "time", "by", "lease"]
+    assert rows.count(said_why) == 1, "once for all pods"
     assert ["Allocated", ":", "9.5", "(24%)"] in rows
 
 
@@ -104,7 +106,7 @@ def test_each_amount_has_its_unit_in_its_heading(
     head = said(*command).splitlines()[0]
     for name in ("USED", "LIMIT", "PEAK", "ALLOCATED", "TOTAL", "MEMORY", "WASTE"):
         assert not re.search(rf"(?<!GPUS )(?<!LAST ){name}  ", head)
-    assert re.search(r"(USED|MEMORY)\(GiB\).*SHARE%", head)
+    assert re.search(r"(USED|MEMORY)\(GiB\).*(SHARE|GPU TIME)%", head)
 
 
 def test_a_namespace_without_node_agents_is_named(cluster: FakeCluster) -> None:

@@ -66,6 +66,8 @@ def test_what_is_allocated_and_what_is_used(cluster: FakeCluster) -> None:
         "last_used": None,
         "processes": 2,
         "level": "preload",
+        "time_level": "lease",
+        "enforcement": "memory by preload, time by lease",
         "user": None,
         "command": None,
     }
@@ -134,6 +136,19 @@ def test_without_the_right_to_ask_agents_the_rest_is_shown(cluster: FakeCluster)
     assert first.silent is None, "it is not the agent's fault"
     mine = record(seen.containers[1])
     assert (mine["memory_limit"], mine["share_limit"], mine["memory_used"]) == (4 * GIB, 0.3, None)
+
+
+@pytest.mark.parametrize(
+    ("cores", "mode", "share"),
+    [(30, "full", 0.3), (100, "full", None), (0, "full", None), (30, "memory", None)],
+)
+def test_without_its_agent_a_node_has_the_shares_that_the_agent_would_show(
+    cluster: FakeCluster, cores: int, mode: str, share: float | None
+) -> None:
+    cluster.add_node("c", agent=False, labels={"hami.io/mode": mode})
+    cluster.add_pod("p", on("GPU-c-0", 4096, cores), node="c")
+    (found,) = (each for each in cluster.overview().containers if each.node == "c")
+    assert found.share_limit == share
 
 
 def test_a_tenant_sees_the_own_namespace_alone(cluster: FakeCluster) -> None:

@@ -120,6 +120,8 @@ def carried_out(written: Manifest, admission: Admission) -> Manifest:
     done = copy.deepcopy(written)
     for key in admission.remove_annotations:
         del done["metadata"]["annotations"][key]
+    if admission.annotations:
+        done["metadata"].setdefault("annotations", {}).update(admission.annotations)
     for edit in admission.edits:
         kind, _, number = edit.path.removeprefix("spec.").partition("[")
         target = done["spec"][kind][int(number.rstrip("]"))]

@@ -234,6 +234,7 @@ def test_a_second_mutation_changes_nothing() -> None:
         settings = PodSettings(
             core_policy=chosen.choice(["default", "force"]),
             default_memory_mib=chosen.choice([0, 0, 2000]),
+            isolations=chosen.choice([{}, {"ml": "preload"}]),
         )
         written = any_pod(chosen)
         admission = pods.admit(read(written), settings)
@@ -243,7 +244,7 @@ def test_a_second_mutation_changes_nothing() -> None:
         done = carried_out(written, admission)
         again = pods.admit(read(done), settings)
         assert again.edits == (), number
-        assert again.remove_annotations == ()
+        assert (again.remove_annotations, again.annotations) == ((), {})
         assert all(each.action == "remark" for each in again.findings)
         assert again.request == admission.request
         assert carried_out(done, again) == done

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hami_py.model import pods
-from hami_py.model.pods import ALIYUN, PodSettings
+from hami_py.model import Level, pods
+from hami_py.model.pods import ALIYUN, HAMI, PodSettings
 from hami_py.model.pods.wire import CardRequest, Weights
 from unit.pods.build import container, pod, refused
 
@@ -32,6 +32,10 @@ GOOD: list[tuple[str, str, CardRequest]] = [
     ("nvidia.com/vgpu-mode", "hami-core", CardRequest(mode="hami-core")),
     ("nvidia.com/vgpu-mode", "mig", CardRequest(mode="mig")),
     ("nvidia.com/vgpu-mode", "mps", CardRequest(mode="mps")),
+    ("hami.io/isolation", "any", CardRequest()),
+    ("hami.io/isolation", "preload", CardRequest(isolation="preload")),
+    ("hami.io/isolation", " kernel ", CardRequest(isolation="kernel")),
+    ("hami.io/isolation", "mig", CardRequest(isolation="mig")),
     ("hami.io/node-scheduler-policy", "binpack", CardRequest(node_order="binpack")),
     ("hami.io/node-scheduler-policy", "spread", CardRequest(node_order="spread")),
     ("hami.io/gpu-scheduler-policy", "binpack", CardRequest(order=("binpack",))),
@@ -88,6 +92,8 @@ BAD: list[tuple[str, str, str, str]] = [
     ("nvidia.com/numa-bind", "yes", "yes", '"true"'),
     ("nvidia.com/vgpu-mode", "hami", "hami", "hami-core, mig or mps"),
     ("nvidia.com/vgpu-mode", "mig,mps", "mig,mps", "hami-core, mig or mps"),
+    ("hami.io/isolation", "none", "none", "any, or the least level that the pod accepts: preload"),
+    ("hami.io/isolation", "Kernel", "Kernel", "preload, kernel, mig"),
     ("hami.io/node-scheduler-policy", "binpak", "binpak", "binpack for full nodes"),
     ("hami.io/node-scheduler-policy", "binpack,spread", "binpack,spread", "binpack for"),
     ("hami.io/gpu-scheduler-policy", "bin", "bin", "binpack, spread, numa, mutex"),
@@ -114,6 +120,26 @@ BAD: list[tuple[str, str, str, str]] = [
 def test_an_invalid_annotation_is_reported(name: str, text: str, value: str, fix: str) -> None:
     written = pod(GPUS, annotations={name: text})
     refused(written, f"metadata.annotations[{name}]", value, fix)
+
+
+@pytest.mark.parametrize(
+    ("written", "settings", "least"),
+    [
+        (None, PodSettings(isolations={"ml": "kernel"}), "kernel"),
+        ("any", PodSettings(isolations={"ml": "kernel"}), "kernel"),
+        ("preload", PodSettings(isolations={"ml": "kernel"}), "kernel"),
+        ("mig", PodSettings(isolations={"ml": "kernel"}), "mig"),
+        ("preload", PodSettings(isolations={"other": "kernel"}), "preload"),
+        (None, PodSettings(profiles=(ALIYUN, HAMI), isolations={"ml": "kernel"}), "kernel"),
+    ],
+)
+def test_a_namespace_raises_the_least_level(
+    written: str | None, settings: PodSettings, least: Level
+) -> None:
+    annotations = {} if written is None else {"hami.io/isolation": written}
+    request = pods.read_request(pod(GPUS, annotations=annotations), settings)
+    assert request is not None
+    assert request.card_request == CardRequest(isolation=least)
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,15 @@ NODES = [
                 cordoned=True,
                 foreign_mib=7,
                 links={"GPU-1": 3},
+                level="preload",
             ),
-            wire.Card("GPU-1", 1, "NVIDIA T4", 16_384),
+            wire.Card("GPU-1", 1, "NVIDIA T4", 16_384, level="none"),
         ),
     ),
     wire.Node(
-        "mig", mode="mig", cards=(wire.Card("GPU-2", 0, "A", 81_920, mig=wire.Mig((PROFILE,))),)
+        "mig",
+        mode="mig",
+        cards=(wire.Card("GPU-2", 0, "A", 81_920, mig=wire.Mig((PROFILE,)), level="mig"),),
     ),
 ]
 QUOTAS = [
@@ -62,6 +65,7 @@ REQUEST = wire.PodRequest(
         weights=wire.Weights(1, 2, 3),
         node_order="binpack",
         mode="hami-core",
+        isolation="preload",
     ),
 )
 ASSIGNMENT = wire.Assignment(

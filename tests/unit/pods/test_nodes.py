@@ -59,6 +59,7 @@ def test_random_cards_survive_a_round_trip() -> None:
                 healthy=chosen.random() < 0.5,
                 foreign_mib=chosen.choice([0, 500]),
                 links={f"GPU-{chosen.randrange(9)}": chosen.randrange(500)},
+                level=chosen.choice([None, "none", "preload", "mig"]),
                 mig=chosen.choice([None, Mig((MigProfile("1g.10gb", 9728, 1, (0, 1), 1),))]),
             )
             for i in range(chosen.randrange(9))

@@ -325,8 +325,11 @@ def test_explain_shows_the_pod_s_cards_and_counts_without_them(
     ):
         command = ["explain", "pod", name, "-n", "ml", "--all"]
         lines = asked(monkeypatch, *command, there=there).stdout
-        assert lines.splitlines()[:2] == [has, without]
         on = has.split()[4].rstrip(":")
+        enforced = f"on {on}, memory is enforced by preload and time by lease, because "
+        first, second, third, *_ = lines.splitlines()
+        assert (first, third) == (has, without)
+        assert second.startswith(enforced)
         assert f"{on} card 0 GPU-{on}: 10000 MiB, 100 percent, " in lines
         assert "SCORE/100" in lines
     assert (

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hami_py._native import Allocator
-from hami_py.cluster.view import ClusterView, DaemonPod
+from hami_py.cluster.view import ClusterView, DaemonPod, Listed
 from hami_py.model import pods
 from hami_py.model.pods import objects, wire
 from unit.pods import build
@@ -27,6 +28,11 @@ def view(*nodes: objects.Node) -> ClusterView:
         assert seen is not None
         allocator.set_node(wire.encode(seen))
     return ClusterView(allocator, nodes=nodes)
+
+
+def listed(node: objects.Node, settings: pods.PodSettings | None = None) -> ClusterView:
+    """The cluster as it is read from an API server."""
+    return ClusterView.of(Listed([node]), Listed([]), Listed([]), settings)
 
 
 def pod(mib: int = 6000, **fields: Any) -> objects.Pod:
@@ -108,3 +114,37 @@ def test_a_card_on_two_nodes_is_reported_and_counted_on_both(*, offline: bool) -
     told = {each.node: each.cards[0].also_on for each in seen.explain(pod())}
     assert told == {"a": ("b",), "b": ("a",), "c": ()}
     assert {each.node for each in seen.what_if([pod()] * 3)} == {"a", "b", "c"}
+
+
+def test_a_card_below_the_level_of_a_pod_is_explained_also_for_agents_that_publish_none() -> None:
+    (seen,) = listed(node("a", CARD)).explain(pod(annotations={"hami.io/isolation": "kernel"}))
+    assert not seen.fits
+    assert seen.unresolvable
+    assert seen.reason == "1 card: 1 has too weak isolation (kernel requested, offered preload)"
+    (container,) = seen.cards[0].containers
+    assert (container.code, container.reason) == (
+        "isolation",
+        "has too weak isolation (kernel requested, offered preload)",
+    )
+    raised = listed(node("a", CARD), pods.PodSettings(isolations={"ml": "mig"}))
+    assert not raised.explain(pod())[0].fits
+    assert raised.explain(pod(metadata={"namespace": "other"}))[0].fits
+
+
+def test_what_enforces_limits_on_a_node_is_known_by_its_mode() -> None:
+    seen = listed(node("a", CARD))
+    assert str(seen.enforcement("a")) == (
+        "memory is enforced by preload and time by lease, because the node offers nothing stronger"
+    )
+    assert str(seen.enforcement("a", ["MIG-a"])) == (
+        "memory is enforced by mig and time by mig, because its cards are MIG instances"
+    )
+    assert seen.enforcement("b") is None
+
+
+def test_cards_whose_memory_the_driver_limits_take_pods_that_need_it() -> None:
+    seen = listed(node("a", msgspec.structs.replace(CARD, level="kernel")))
+    assert seen.explain(pod(annotations={"hami.io/isolation": "kernel"}))[0].fits
+    assert str(seen.enforcement("a")) == (
+        "memory is enforced by kernel and time by lease, because the node offers nothing stronger"
+    )

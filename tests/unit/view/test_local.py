@@ -78,10 +78,10 @@ def test_it_listens_on_loopback_only() -> None:
         LocalView(lambda: NodeFigures(""), Listen("0.0.0.0", 0))  # noqa: S104
 
 
-def reading(engine_s: float) -> NodeFigures:
+def reading(engine_s: float, share: int | None = 50) -> NodeFigures:
     card = NodeCard("GPU-a", 0, "A100", 40 * GIB, 7 * GIB)
     names = ("", "train", "", "GPU-a")
-    use = container(*names, limit=4 * GIB, share=50, memory_used=GIB, engine_time=engine_s)
+    use = container(*names, limit=4 * GIB, share=share, memory_used=GIB, engine_time=engine_s)
     return NodeFigures("", [card], [use])
 
 
@@ -94,6 +94,18 @@ def test_the_used_share_is_that_between_two_readings() -> None:
     machine.take(reading(11.0), 104.0)
     (second,) = machine.shown.containers[machine.name]
     assert second.share_used == 0.25
+
+
+@pytest.mark.parametrize(("share", "used"), [(50, 0.0), (None, None)])
+def test_only_with_a_share_no_growth_is_an_idle_slice(
+    share: int | None, used: float | None
+) -> None:
+    machine = Machine(lambda: reading(0.0))
+    for now_s in (100.0, 104.0):
+        machine.take(reading(10.0, share), now_s)
+    assert machine.shown is not None
+    (found,) = machine.shown.containers[machine.name]
+    assert found.share_used == used
 
 
 def test_the_hour_is_kept_while_nobody_looks() -> None:

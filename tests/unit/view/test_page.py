@@ -91,6 +91,11 @@ def test_it_is_walked_by_keyboard(page: Page) -> None:
     tab.press(Keys.ENTER)
     tab.until("return document.querySelectorAll('ul.cards > li').length === 8")
     tab.until("return document.querySelectorAll('ul.cards tbody tr').length === 14")
+    level = "document.querySelector('td[data-head=Level] span')"
+    assert tab.run(f"return [{level}.textContent, {level}.title]") == [
+        "preload / lease",
+        "memory by preload, time by lease",
+    ]
     assert tab.run("return document.activeElement.getAttribute('aria-expanded')") == "true"
     # The picture changes, and the focus stays.
     was = tab.run("return document.querySelector('tr.node .amount').textContent")

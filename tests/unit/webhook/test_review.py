@@ -118,6 +118,27 @@ def test_a_label_for_cards_beside_a_default_memory(name: str, label: str) -> Non
     assert ask(judge, "validate", once)["allowed"]
 
 
+@pytest.mark.parametrize("written", [None, "any", "preload", "kernel", "mig"])
+def test_a_pod_below_the_least_level_of_its_namespace_is_raised_with_a_warning(
+    written: str | None,
+) -> None:
+    judge = Reviewer(PodSettings(isolations={"ml": "kernel"}))
+    annotations = {} if written is None else {"annotations": {"hami.io/isolation": written}}
+    pod = manifest(container(limits={"gpu": 1}), **annotations)
+    answer = ask(judge, "mutate", pod)
+    done = patched(pod, answer)
+    if written in ("kernel", "mig"):
+        assert done["metadata"]["annotations"] == {"hami.io/isolation": written}
+        assert answer.get("warnings", []) == []
+        return
+    assert done["metadata"]["annotations"] == {"hami.io/isolation": "kernel"}
+    (warning,) = answer["warnings"]
+    assert warning == (
+        f'metadata.annotations[hami.io/isolation]: "{written or ""}" is replaced: '
+        "kernel is the least level in this namespace"
+    )
+
+
 def test_the_default_scheduler_is_the_first_of_the_settings() -> None:
     judge = Reviewer(PodSettings(schedulers=("one", "two")))
     for theirs, gets in (({}, "one"), ({"schedulerName": "two"}, "two")):

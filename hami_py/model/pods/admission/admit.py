@@ -7,7 +7,7 @@ rejects early.
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.admission import containers, metadata, mounts
@@ -51,12 +51,14 @@ class Admission:
         findings: reported to the author; with a refusal among them the pod is not admitted.
         edits: the changes to containers; containers without one stay unchanged.
         remove_annotations: forged annotations to remove.
+        annotations: annotations to set.
     """
 
     request: PodRequest | None = None
     findings: tuple[Finding, ...] = ()
     edits: tuple[ContainerEdit, ...] = ()
     remove_annotations: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def refusals(self) -> tuple[Finding, ...]:
@@ -96,7 +98,10 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     of_environments = (each for edit in edits for each in edit.environment.findings)
     findings += first(itertools.chain(judge(pod, parsed, settings), of_environments))
     changes = tuple(edit for edit in edits if not edit.is_empty)
-    return Admission(parsed.request, tuple(findings), changes, forged)
+    raised = metadata.raised_isolation(pod, parsed.request, settings)
+    findings += raised.values()
+    annotations = dict.fromkeys(raised, parsed.request.card_request.isolation)
+    return Admission(parsed.request, tuple(findings), changes, forged, annotations)
 
 
 def _edit(

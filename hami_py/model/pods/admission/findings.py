@@ -36,6 +36,7 @@ Rule: TypeAlias = Literal[
     "small-memory",
     "mixed-cards",
     "forged-annotation",
+    "isolation",
     "unknown-annotation",
     "resource-annotation",
     "late-change",

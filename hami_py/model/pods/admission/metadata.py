@@ -7,13 +7,14 @@ and a misspelled gang would lack the pod. So the author gets a warning.
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from hami_py.model.names import legible
 from hami_py.model.pods.admission.findings import Finding
 from hami_py.model.pods.objects import Pod
 from hami_py.model.pods.request import MAX_POD_CARDS
 from hami_py.model.pods.settings import PodSettings
+from hami_py.model.pods.wire import PodRequest
 
 _MAX_SHOWN = 80
 """Characters of a key that a message shows."""
@@ -56,6 +57,18 @@ def _opt_outs(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
             fix = "it has an effect on namespaces only, which the operator labels; leave it out"
             path = f"metadata.labels[{label}]"
             yield Finding("opt-out", "remark", path, profile.ignore_value, fix)
+
+
+def raised_isolation(pod: Pod, request: PodRequest, settings: PodSettings) -> Mapping[str, Finding]:
+    """By annotation, the finding for a pod that accepts less than its namespace must have."""
+    key, least = settings.profiles[0].isolation, request.card_request.isolation
+    if key is None:
+        return {}
+    written = pod.annotations.get(key, "").strip()
+    if least in ("none", written):
+        return {}
+    fix = f"{least} is the least level in this namespace"
+    return {key: Finding("isolation", "replace", _path(key), written, fix)}
 
 
 def judge_forgery(forged: tuple[str, ...]) -> Iterator[Finding]:

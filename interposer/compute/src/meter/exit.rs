@@ -1,12 +1,12 @@
 //! The exit of a process: its last work is billed before the process ends.
 //!
-//! The meter looks a little after a batch has ended. A program that waits for its work and then
+//! The meter looks a little after an interval has ended. A program that waits for its work and then
 //! exits has ended by then, so a loop of short programs would never be billed. So at `exit` the
 //! process requests a last look from the meter, and waits for it for a short time.
 //!
 //! The first limited launch registers the exit handler. It runs before the handlers that the driver
 //! registered when it was loaded or initialised, so the driver still works. If something else has
-//! shut the driver down, it returns errors, and batches are billed as predicted. A child of fork
+//! shut the driver down, it returns errors, and intervals are billed as predicted. A child of fork
 //! has its parent's handlers, but no meter. `_exit`, a signal and `exec` do not run the handler;
 //! the coordinator notices those deaths.
 

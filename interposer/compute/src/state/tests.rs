@@ -184,7 +184,8 @@ fn a_launch_that_stalled_work_may_wait_for_is_made() {
         if is_granted {
             assert!((timing::STALL..=2 * timing::STALL).contains(&(at - START)), "{waits:?}");
         } else {
-            // Another process may have the card: the coordinator decides, asked less and less often.
+            // Another process may have the card: the coordinator decides, asked less and less
+            // often.
             let times: Vec<_> = waits.iter().map(|(_, wait)| *wait).collect();
             assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "{times:?}");
             assert!(waits.len() > 8, "{waits:?}");

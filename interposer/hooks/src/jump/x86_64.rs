@@ -1,8 +1,8 @@
 //! x86-64, System V calling convention.
 //!
 //! Tools such as UCX put a jump of 5 bytes over the start of a function, and move the instructions
-//! that were there. They know few instructions (ucx 6038). So each wrapper starts with one of 5 bytes
-//! that they know and that can be anywhere: `mov eax` with a constant. rax has no argument.
+//! that were there. They know few instructions (ucx 6038). So each wrapper starts with one of 5
+//! bytes that they know and that can be anywhere: `mov eax` with a constant. rax has no argument.
 
 /// The body of a launch wrapper. If launches need no admission, it jumps to the driver's function,
 /// whose address is in [`vgpu_driver::symbols::REAL`]. Otherwise it calls [`crate::launch`], which

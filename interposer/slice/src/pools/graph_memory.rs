@@ -30,8 +30,8 @@ pub(crate) struct GraphPool {
     /// The most bytes that the pool can have when these launches have ended. The bytes that such a
     /// launch has already taken are counted once.
     pub most: u64,
-    /// The sum of the needs of all graphs whose memory came into the pool. The pool has less if it has
-    /// returned memory to the card, or if graphs share memory.
+    /// The sum of the needs of all graphs whose memory came into the pool. The pool has less if it
+    /// has returned memory to the card, or if graphs share memory.
     pub resident: u64,
     /// Increased when the pool is empty.
     pub epoch: u32,
@@ -108,8 +108,8 @@ pub fn device_reset(limited: &Limited, device: CUdevice) {
     lock(pool).follow(limited, card);
 }
 
-/// Returns to a card the graph memory that no graph uses, unless another thread launches a graph. Only
-/// before a refusal, because the next launch has to take it again.
+/// Returns to a card the graph memory that no graph uses, unless another thread launches a graph.
+/// Only before a refusal, because the next launch has to take it again.
 pub(crate) fn trim_if_idle(limited: &Limited, card: &Card) {
     let Some(pool) = pool_of(card.device) else { return };
     let Ok(mut pool) = pool.try_lock() else { return };

@@ -225,7 +225,8 @@ impl Pool {
             state.charge.shrink(self, limited, card);
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        // If the pool has less than before, another thread's wait may have returned the spare bytes.
+        // If the pool has less than before, another thread's wait may have returned the spare
+        // bytes.
         let free = match state.charge.bytes.cmp(&before) {
             Less => 0,
             Equal => spare,

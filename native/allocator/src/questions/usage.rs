@@ -4,7 +4,7 @@ use crate::engine::Allocator;
 use crate::rules::card::{Allocated, CardState, Facts};
 use crate::state::allocations::{PodAllocation, State};
 use crate::state::node::Node;
-use crate::wire::{Mode, Quota};
+use crate::wire::{Level, Mode, Quota};
 use serde::Serialize;
 
 /// The number of nodes in a part. Reading a part takes about as long as a filter, which is how long
@@ -47,6 +47,8 @@ pub struct CardUsage {
     pub foreign_mib: u64,
     /// `schedulable`, `cordoned`, `unhealthy` or `missing`.
     pub state: &'static str,
+    /// The strongest level that it offers.
+    pub level: Level,
     /// Whether more is allocated than the card has.
     pub over: bool,
     /// Its pods by UID.
@@ -150,6 +152,7 @@ fn card_usage(node: &Node, at: usize, pods: &[&PodAllocation]) -> CardUsage {
         slots_allocated: allocated.slots,
         foreign_mib: facts.foreign_mib(),
         state,
+        level: facts.level,
         over: is_over(facts, allocated),
         pods: on.map(|(pod, charge)| pod_usage(pod, &charge.allocated)).collect(),
     }

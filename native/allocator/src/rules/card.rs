@@ -1,7 +1,7 @@
 //! A card in the allocator: what it has, what of it is allocated, and what room is left.
 
 use crate::rules::fullness::{self, Scale};
-use crate::wire::Card;
+use crate::wire::{Card, Level};
 
 /// The properties of a card that pods do not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Facts {
     pub model: u16,
     /// Whether it takes new pods.
     pub state: CardState,
+    /// The strongest level that it offers.
+    pub level: Level,
 }
 
 /// Whether a card takes new pods.
@@ -80,6 +82,7 @@ impl Facts {
             slots: as_u16(card.slots),
             model,
             state,
+            level: card.level,
         }
     }
 

@@ -3,6 +3,7 @@
 //! To add a reason: add a variant here with its kind, code and texts, and return it from
 //! `rules/fit.rs`.
 
+use crate::wire::Level;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -58,6 +59,13 @@ pub enum CardReason {
         /// The number of device IDs.
         slots: u32,
     },
+    /// The card offers only a weaker level than the pod accepts.
+    Isolation {
+        /// The least level that the pod accepts.
+        requested: Level,
+        /// The strongest level of the card.
+        offered: Level,
+    },
     /// The card is not in MIG mode.
     NoMig,
     /// No MIG profile is large enough.
@@ -72,13 +80,13 @@ pub enum CardReason {
 }
 
 /// The number of kinds of [`CardReason`].
-pub(crate) const KINDS: usize = 16;
+pub(crate) const KINDS: usize = 17;
 
 /// The first kind that lasts: the card itself is the reason, whatever its state and the other pods.
 const LASTING: usize = 9;
 
-/// The kinds of a card that can never fit. The two kinds after these last until the operator puts the
-/// card into MIG mode, or until the card is back.
+/// The kinds of a card that can never fit. The three kinds after these last until the operator changes
+/// the node's mode, puts the card into MIG mode, or until the card is back.
 const NEVER: std::ops::Range<usize> = LASTING..14;
 
 impl CardReason {
@@ -99,8 +107,9 @@ impl CardReason {
             Self::MigTooSmall { .. } => 11,
             Self::OtherType => 12,
             Self::NotNamed => 13,
-            Self::NoMig => 14,
-            Self::Missing => 15,
+            Self::Isolation { .. } => 14,
+            Self::NoMig => 15,
+            Self::Missing => 16,
         }
     }
 
@@ -121,13 +130,14 @@ impl CardReason {
             "never-mig",
             "never-type",
             "never-uuid",
+            "isolation",
             "no-mig",
             "missing",
         ];
         CODES[self.kind()]
     }
 
-    /// The requested and the available amount, for reasons that have them.
+    /// The requested and the available amount or level, for reasons that have them.
     pub(crate) fn figures(self) -> (u64, u64) {
         match self {
             Self::Memory { requested, free } => (requested, free),
@@ -136,6 +146,7 @@ impl CardReason {
             Self::CoresInTotal { requested, total } => (requested.into(), total.into()),
             Self::Slots { slots } => (0, slots.into()),
             Self::MigTooSmall { requested, largest } => (requested, largest),
+            Self::Isolation { requested, offered } => (requested as u64, offered as u64),
             _ => (0, 0),
         }
     }
@@ -230,10 +241,22 @@ impl Tally {
             ),
             12 => write!(f, "{is} of another type"),
             13 => write!(f, "{is} excluded by UUID"),
-            14 => write!(f, "{is} not in MIG mode"),
+            14 => {
+                let [requested, offered] = [requested, available].map(level);
+                write!(
+                    f,
+                    "{has} too weak isolation ({requested} requested, {most}offered {offered})"
+                )
+            }
+            15 => write!(f, "{is} not in MIG mode"),
             _ => write!(f, "{is} missing"),
         }
     }
+}
+
+/// The name of a level among the figures.
+fn level(figure: u64) -> &'static str {
+    ["none", "preload", "kernel", "mig"][figure as usize]
 }
 
 /// The beginning of a text for this kind: whether the request can never be met.
@@ -259,6 +282,7 @@ pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
         "never fits: no MIG profile so large",
         "never fits: its cards are of another type",
         "never fits: its cards are excluded by UUID",
+        "its cards have weaker isolation than requested",
         "its cards are not in MIG mode",
         "its cards are missing",
     ];

@@ -6,7 +6,7 @@ use crate::rules::fullness::Scale;
 use crate::rules::node_reason::NodeReason;
 use crate::rules::shape::Shape;
 use crate::wire::{
-    CardRequest, ContainerRequest, Kind, Memory, Mode, Order, PodRequest, Sharing, Topology,
+    CardRequest, ContainerRequest, Kind, Level, Memory, Mode, Order, PodRequest, Sharing, Topology,
 };
 
 /// The parts of a request that decide where it fits. Requests with equal keys are one class.
@@ -89,6 +89,11 @@ impl Class {
     /// Whether the pod allows cards of this model.
     pub fn takes_model(&self, model: u16) -> bool {
         self.models.get(usize::from(model)).copied().unwrap_or(false)
+    }
+
+    /// Whether the pod allows cards that offer this level at most.
+    pub fn takes_level(&self, level: Level) -> bool {
+        self.card_request.isolation <= level
     }
 
     /// Whether the pod allows nodes of this mode.

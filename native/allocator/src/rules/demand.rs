@@ -4,13 +4,15 @@
 //! container is part of its limit. Percentages are rounded down to MiB, so that 100 % together
 //! always fit.
 //!
+//! A published MIG instance is the limit by itself, so a container takes all of its memory.
+//!
 //! One device ID can serve several containers, one at a time ([`crate::rules::shape`]). A
 //! [`Demand`] is the maximum over these containers, and a [`Need`] is a demand on nodes of one
 //! mode.
 
 use crate::rules::card::Facts;
 use crate::rules::shape::{Set, members};
-use crate::wire::{ContainerRequest, Memory, Mode};
+use crate::wire::{ContainerRequest, Level, Memory, Mode};
 
 /// The maximum over some containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +99,8 @@ impl Need {
     /// The memory that counts as allocated, in MiB.
     #[inline]
     pub fn memory(&self, card: &Facts) -> u64 {
-        self.mib.max(card.memory_mib() * self.percent / 100)
+        let percent = if card.level == Level::Mig { 100 } else { self.percent };
+        self.mib.max(card.memory_mib() * percent / 100)
     }
 
     /// Whether a container must have the card for itself. On a card with more than 100 cores, 100
@@ -124,6 +127,7 @@ fn percent(memory: &Memory) -> u32 {
 /// The memory limit of a container on this card.
 pub fn limit(memory: &Memory, card: &Facts) -> u64 {
     match memory {
+        _ if card.level == Level::Mig => card.memory_mib(),
         Memory::Mib(mib) => *mib,
         share => card.memory_mib() * u64::from(percent(share)) / 100,
     }
@@ -150,7 +154,13 @@ mod tests {
     }
 
     fn card() -> Facts {
-        let json = r#"{"uuid": "g", "index": 0, "model": "T4", "memory_mib": 1001}"#;
+        facts("preload")
+    }
+
+    fn facts(level: &str) -> Facts {
+        let json = format!(
+            r#"{{"uuid": "g", "index": 0, "model": "T4", "memory_mib": 1001, "level": "{level}"}}"#
+        );
         Facts::of(&parse("card", json.as_bytes()).expect("a good card"), 0)
     }
 
@@ -162,6 +172,17 @@ mod tests {
             let need = Demand::of(&[container(memory, 0)], 1).on(Mode::Full);
             assert_eq!((need.memory(&card()), limit(&memory, &card())), (mib, mib));
         }
+    }
+
+    #[test]
+    fn a_container_takes_a_whole_mig_instance() {
+        let card = facts("mig");
+        for (memory, mib) in [(Memory::Mib(100), 1001), (Memory::Percent(50), 1001)] {
+            let need = Demand::of(&[container(memory, 0)], 1).on(Mode::Full);
+            assert_eq!((need.memory(&card), limit(&memory, &card)), (mib, mib));
+        }
+        let need = Demand::of(&[container(Memory::Mib(1002), 0)], 1).on(Mode::Full);
+        assert_eq!(need.memory(&card), 1002, "it does not fit");
     }
 
     #[test]

@@ -75,19 +75,27 @@ impl Required {
     }
 }
 
-/// Whether the card takes new pods, and its model is allowed.
+/// Whether the card takes new pods, and its model and level are allowed.
 #[inline]
 pub fn usable(class: &Class, facts: &Facts) -> bool {
-    facts.state == CardState::Schedulable && class.takes_model(facts.model)
+    facts.state == CardState::Schedulable
+        && class.takes_model(facts.model)
+        && class.takes_level(facts.level)
 }
 
-/// The reason why the pod never gets the card because of its model, if there is one.
-fn check_model(class: &Class, facts: &Facts) -> Result<(), CardReason> {
-    match facts.state {
-        CardState::Missing => Err(CardReason::Missing),
-        _ if class.takes_model(facts.model) => Ok(()),
-        _ => Err(CardReason::OtherType),
+/// The reason why the pod does not get the card because of its model or level, if there is one.
+fn check_kind(class: &Class, facts: &Facts) -> Result<(), CardReason> {
+    if facts.state == CardState::Missing {
+        return Err(CardReason::Missing);
     }
+    if !class.takes_model(facts.model) {
+        return Err(CardReason::OtherType);
+    }
+    if class.takes_level(facts.level) {
+        return Ok(());
+    }
+    let requested = class.card_request.isolation;
+    Err(CardReason::Isolation { requested, offered: facts.level })
 }
 
 /// The reason why the pod never gets the card because of its UUID, if there is one.
@@ -110,7 +118,7 @@ fn check_state(facts: &Facts) -> Result<(), CardReason> {
 /// The reason why the card can never have an ID of the pod, whatever its state and the other pods.
 /// Not for MIG, and not for a pod that names UUIDs.
 pub fn may_ever_fit(class: &Class, need: &Need, facts: &Facts) -> Result<(), CardReason> {
-    check_model(class, facts)?;
+    check_kind(class, facts)?;
     Required::of(need, facts).check_total(facts)
 }
 
@@ -125,7 +133,7 @@ pub fn fits_now(class: &Class, need: &Need, facts: &Facts, room: &Room) -> Resul
 /// The same for the first ID of `group`, for every pod and mode.
 pub fn fits(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result<(), CardReason> {
     let (facts, room) = (&view.facts[card], &view.rooms[card]);
-    check_model(class, facts)?;
+    check_kind(class, facts)?;
     check_uuid(class, &view.cards[card].uuid)?;
     if view.mode == Mode::Mig {
         mig::check_profile(class, view, card, group)?;

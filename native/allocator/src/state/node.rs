@@ -7,7 +7,7 @@
 use crate::rules::card::{Allocated, CardState, Charge, Facts, Room};
 use crate::rules::fullness::{Scale, Totals};
 use crate::rules::view::View;
-use crate::wire::{self, Card, Mode, Placement, Weights};
+use crate::wire::{self, Card, Level, Mode, Placement, Weights};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -187,5 +187,6 @@ fn ghost(uuid: &str) -> Card {
         foreign_mib: 0,
         links: BTreeMap::new(),
         mig: None,
+        level: Level::None,
     }
 }

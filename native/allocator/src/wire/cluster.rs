@@ -49,6 +49,23 @@ impl fmt::Display for Mode {
     }
 }
 
+/// The part that enforces a limit on memory, from the weakest level to the strongest.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Nothing does.
+    #[default]
+    None,
+    /// The preloaded library.
+    Preload,
+    /// The driver, by control group.
+    Kernel,
+    /// A MIG instance.
+    Mig,
+}
+
 /// Whether the fullest or the emptiest card (or node) comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -96,6 +113,9 @@ pub struct Card {
     /// The MIG profiles of a card in MIG mode.
     #[serde(default)]
     pub mig: Option<Mig>,
+    /// The strongest level that the card offers.
+    #[serde(default)]
+    pub level: Level,
 }
 
 /// The MIG instances that a card can have.

@@ -1,6 +1,6 @@
 //! Requests: what a pod requests, and the candidates for preemption.
 
-use super::cluster::Placement;
+use super::cluster::{Level, Placement};
 use serde::{Deserialize, Serialize};
 
 /// When a container runs in the life of its pod.
@@ -137,6 +137,8 @@ pub struct CardRequest {
     pub node_order: Option<Placement>,
     /// Only nodes that share their cards in this way.
     pub mode: Option<Sharing>,
+    /// Only cards that offer at least this level.
+    pub isolation: Level,
 }
 
 /// The pod.

@@ -1,8 +1,8 @@
 //! Short constructors of nodes, pods and questions.
 
 use hami_allocator::wire::{
-    Assignment, Card, CardRequest, ContainerRequest, Kind, Memory, Mode, Node, Pod, PodRequest,
-    Quota,
+    Assignment, Card, CardRequest, ContainerRequest, Kind, Level, Memory, Mode, Node, Pod,
+    PodRequest, Quota,
 };
 use hami_allocator::{Allocator, Refusal};
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ pub fn card(uuid: &str, memory_mib: u64) -> Card {
         foreign_mib: 0,
         links: BTreeMap::new(),
         mig: None,
+        level: Level::Preload,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::build::{app, card, node, plain, pod, quota, reserve, with, with_card_request};
 use hami_allocator::Allocator;
-use hami_allocator::wire::{Card, CardRequest, ContainerRequest, Mode, Node, PodRequest, Topology};
+use hami_allocator::wire::{
+    Card, CardRequest, ContainerRequest, Level, Mode, Node, PodRequest, Topology,
+};
 
 /// A node whose only cards are full.
 fn full(cards: Vec<Card>) -> Allocator {
@@ -153,6 +155,54 @@ fn what_the_operator_can_change_is_not_never() {
     let brief = "it is not known how its cards are linked, and 2 linked cards are requested";
     let linked = with_card_request(asks(&[app(2, 10, 0)]), strict);
     assert_eq!(reason(&mut allocator, &linked), (brief.into(), true));
+}
+
+#[test]
+fn a_card_below_the_requested_level_is_refused() {
+    let mut cards = two_cards();
+    cards[0].level = Level::None;
+    let mut allocator = with(vec![node("n", cards)]);
+    let of = |isolation| {
+        let card_request = CardRequest { isolation, ..CardRequest::default() };
+        with_card_request(asks(&[app(1, 10, 0)]), card_request)
+    };
+    assert_eq!(
+        reserve(&mut allocator, &of(Level::Preload)),
+        Ok(vec![vec!["g1".to_owned()]]),
+        "the other card offers it"
+    );
+    allocator.remove("asks");
+    let brief = "its cards have weaker isolation than requested";
+    assert_eq!(reason(&mut allocator, &of(Level::Kernel)), (brief.into(), true));
+    assert_eq!(codes(&mut allocator, &of(Level::Kernel)), ["isolation", "isolation"]);
+    let why = allocator.explain(&of(Level::Kernel), "n").expect("good");
+    let whole = "2 cards: 2 have too weak isolation (kernel requested, most offered preload)";
+    assert_eq!(why.reason.as_deref(), Some(whole));
+    let of_card = "has too weak isolation (kernel requested, offered none)";
+    assert_eq!(why.cards[0].containers[0].reason.as_deref(), Some(of_card));
+}
+
+#[test]
+fn a_mig_instance_serves_one_pod_with_all_of_its_memory() {
+    let mut cards = two_cards();
+    cards[0].level = Level::Mig;
+    cards[0].slots = 1;
+    let (whole, instance) = (cards[0].memory_mib, cards[0].uuid.clone());
+    let mut allocator = with(vec![node("n", cards)]);
+    let of = |uid| {
+        let isolation = CardRequest { isolation: Level::Mig, ..CardRequest::default() };
+        with_card_request(pod(uid, &[app(1, 10, 0)]), isolation)
+    };
+    let assignment = allocator.reserve(&of("first"), "n", 0).expect("the instance is free");
+    let card = &assignment.containers["c0"][0];
+    assert_eq!((&card.card, card.memory_mib), (&instance, whole), "the instance is the limit");
+    assert_eq!(
+        allocator.explain(&of("second"), "n").expect("good").reason.as_deref(),
+        Some(
+            "2 cards: 1 has no slot left (of 1), \
+             1 has too weak isolation (mig requested, offered preload)"
+        )
+    );
 }
 
 #[test]

@@ -47,9 +47,9 @@ const _: () = assert!(offset_of!(GrantRow, unblock) == 32);
 pub struct Grant {
     /// The number of the grant. A process's answer carries the number of the grant that it answers.
     pub number: u32,
-    /// The permission.
+    /// Which processes may launch.
     pub kind: Kind,
-    /// The processes that have the permission; without meaning for [`Kind::Own`].
+    /// The processes that may launch; without meaning for [`Kind::Own`].
     pub holder: Holder,
     /// The end of the lease, in nanoseconds of `CLOCK_MONOTONIC`; only for [`Kind::Lease`].
     pub until: u64,
@@ -58,7 +58,7 @@ pub struct Grant {
     pub depth: u64,
     /// How many processes of other slices have the card too; only for [`Kind::Lease`].
     pub others: u32,
-    /// The launches of a slice whose work makes no progress, and that go on without permission. Bits
+    /// The launches of a slice whose work makes no progress, and that go on without admission. Bits
     /// 32 and up are the number of the round, of which no two that follow each other are equal; bit
     /// 31 is [`UNBLOCKS_IDLE`]; the others are how many of its waiting launches each process makes.
     /// 0 if there has been none.
@@ -68,7 +68,7 @@ pub struct Grant {
 /// In [`Grant::unblock`]: only processes with nothing in flight take part in the round.
 pub const UNBLOCKS_IDLE: u64 = 1 << 31;
 
-/// The kinds of permission.
+/// The kinds of grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// No coordinator decides here: each process limits itself by its own bucket.

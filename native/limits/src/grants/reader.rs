@@ -39,7 +39,7 @@ impl GrantsView {
         u64::from_le(layout(&self.map).pulse.load(Ordering::Relaxed))
     }
 
-    /// The word that is 1 while launches of this slice need permission because of a neighbour.
+    /// The word that is 1 while launches of this slice need admission because of a neighbour.
     /// Every launch loads it (relaxed).
     #[inline]
     pub fn regulated(&self) -> &AtomicU32 {

@@ -1,14 +1,14 @@
 //! The report with which a process answers a grant.
 //!
-//! The account stores it as one word: the number of the grant that the process has seen, the state of its work,
-//! whether the work is stalled, and how long the next launch takes. The interposer writes it, the
-//! coordinator reads it, and both use these types.
+//! The account stores it as one word: the number of the grant that the process has seen, the state
+//! of its work, whether the work is stalled, and how long the next launch takes. The interposer
+//! writes it, the coordinator reads it, and both use these types.
 
 /// A process's work on a card.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComputeState {
-    /// Nothing is in flight, and no permission is requested. A thread may still wait for the
+    /// Nothing is in flight, and no admission is requested. A thread may still wait for the
     /// process's own bucket during a lease of the process, because no grant fills that bucket.
     #[default]
     Idle = 0,
@@ -26,12 +26,13 @@ pub struct Report {
     pub grant: u32,
     /// The state of its work.
     pub state: ComputeState,
-    /// Whether no batch in flight has ended for longer than the process expected. The work may wait
-    /// for a launch that waits for a lease.
+    /// Whether no interval in flight has ended for longer than the process expected. The work may
+    /// wait for a launch that waits for a lease.
     pub is_stalled: bool,
     /// Whether its work is in several contexts.
     pub is_split: bool,
-    /// The predicted time of the launch that waits for a lease, in nanoseconds; 0 if no launch waits.
+    /// The predicted time of the launch that waits for a lease, in nanoseconds; 0 if no launch
+    /// waits.
     pub needs_ns: u64,
 }
 

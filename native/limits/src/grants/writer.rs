@@ -51,7 +51,7 @@ impl GrantsPage {
         layout(&self.map).pulse.store(now.to_le(), Ordering::Release);
     }
 
-    /// Sets whether launches of the slice need permission because of a neighbour.
+    /// Sets whether launches of the slice need admission because of a neighbour.
     pub fn set_regulated(&self, regulated: bool) {
         layout(&self.map).regulated.store(u32::from(regulated).to_le(), Ordering::Release);
     }

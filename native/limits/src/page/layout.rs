@@ -154,7 +154,7 @@ fn decode_row(bytes: &[u8]) -> Option<Row> {
     })
 }
 
-/// The header's `regulated`: whether launches of the slice need permission because of a share.
+/// The header's `regulated`: whether launches of the slice need admission because of a share.
 pub(super) fn is_regulated(rows: &[Row]) -> bool {
     rows.iter().any(|row| row.share.is_some_and(|share| share < 100))
 }

@@ -7,7 +7,7 @@ use crate::{Grant, Holder, Kind, Regime, timing};
 /// How a card is shared with a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sharing {
-    /// By the driver; launches need no permission.
+    /// By the driver; launches need no admission.
     #[default]
     Free,
     /// A slice with a share is present, but not active: the work in flight of slices without a share
@@ -42,7 +42,7 @@ pub(super) struct Row {
     /// The published grant, and when it was published.
     pub grant: Grant,
     granted_at: u64,
-    /// The word of the last round of launches that went on without permission.
+    /// The word of the last round of launches that went on without admission.
     pub unblock: u64,
     pub ledger: Ledger,
     /// Whether a slice of a higher priority is active on the card.
@@ -173,7 +173,7 @@ pub(super) struct Process {
     active_at: Option<u64>,
     /// It did not respond. Another report or a heartbeat is a sign of life.
     is_silent: bool,
-    /// Work that it launched without permission may still be queued.
+    /// Work that it launched without admission may still be queued.
     pub has_backlog: bool,
 }
 
@@ -182,7 +182,7 @@ impl Process {
         Self { last: *seen, active_at: None, is_silent: false, has_backlog: false }
     }
 
-    /// `free`: whether it may have launched without permission.
+    /// `free`: whether it may have launched without admission.
     fn read(mut self, now: u64, seen: &ProcessView, free: bool) -> Self {
         let before = self.last;
         self.last = ProcessView { active_at: seen.active_at.min(now), ..*seen };

@@ -54,7 +54,7 @@ pub struct ProcessView {
 /// The changes to publish, and the time of the next step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The `regulated` words that change, by slice; true if launches need permission. They are
+    /// The `regulated` words that change, by slice; true if launches need admission. They are
     /// written before the grants.
     pub regulated: Vec<(u64, bool)>,
     /// The grants that change, in the order in which they are to be written: revoked ones come

@@ -158,7 +158,7 @@ fn a_newcomer_is_served_soon() {
     }
 }
 
-/// Programs without a share have launched without permission, and may have queued any amount.
+/// Programs without a share have launched without admission, and may have queued any amount.
 #[test]
 fn a_newcomer_does_not_wait_for_a_queue_from_before() {
     for (kernel, others) in [(20 * US, 1), (5 * MS, 1), (50 * MS, 1), (5 * MS, 3)] {

@@ -156,7 +156,7 @@ impl Machine {
             }
         }
         let row = |(card, regime): &(usize, Regime)| {
-            // As beside a neighbour that is active: the program starts without permission.
+            // As beside a neighbour that is active: the program starts without admission.
             let is_limited = (1..100).contains(&regime.share);
             let kind = if is_limited { Kind::Lease } else { Kind::Own };
             (*card, *regime, Grant { kind, ..Grant::default() })

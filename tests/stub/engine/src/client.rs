@@ -7,6 +7,8 @@
 use crate::counters::Counters;
 use crate::durations::Durations;
 use crate::ledger::{Kind, ObjectId, Walk};
+use crate::memory_limits;
+use crate::mig;
 use crate::profile::Card;
 use crate::promises::Promises;
 use crate::ring::Shared;
@@ -14,6 +16,8 @@ use crate::symbols::Library;
 use crate::time::{Item, Lane, Mark, Query, Status, Work};
 use crate::wire::{self, Operation, PROCESS, Reply, Request};
 use crate::{Engine, ProcessUse, Refusal, Usage, Watch};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -96,6 +100,35 @@ impl Client {
         self.send(&Request { operation, card, kind, amount, ..Request::default() })
     }
 
+    /// Uses a MIG device instead of the card that it belongs to. It may have been destroyed since.
+    pub fn open(&mut self, device: &Card) -> Result<(), String> {
+        let opened = self.mig(device.index, &mig::Call::Open { uuid_bytes: device.uuid_bytes });
+        if opened.is_none_or(|reply| reply.code != 0) {
+            return Err(format!("{} does not exist any more", device.uuid()));
+        }
+        self.cards[device.index] = device.clone();
+        Ok(())
+    }
+
+    /// Sends a request with text behind it.
+    fn send_text(&self, request: &Request, text: &[u8]) -> io::Result<(Reply, Vec<u8>)> {
+        let mut message = Request { amount: text.len() as u64, ..*request }.encode().to_vec();
+        message.extend_from_slice(text);
+        self.send_bytes(&message)
+    }
+
+    /// A call with JSON behind it, which is answered with JSON.
+    fn call<R: DeserializeOwned>(
+        &self,
+        operation: Operation,
+        card: usize,
+        call: &impl Serialize,
+    ) -> Option<R> {
+        let request = Request { operation, card: card as u32, ..Request::default() };
+        let (_, reply) = self.send_text(&request, &serde_json::to_vec(call).ok()?).ok()?;
+        serde_json::from_slice(&reply).ok()
+    }
+
     fn send(&self, request: &Request) -> io::Result<(Reply, Vec<u8>)> {
         self.send_bytes(&request.encode())
     }
@@ -132,13 +165,26 @@ impl Watch for Client {
             let (words, _) = row.as_chunks::<8>();
             let word = |index: usize| u64::from_le_bytes(words[index]);
             let (pid, percent) = (word(0) as u32, word(4) as u32);
-            ProcessUse { pid, bytes: word(1), peak: word(2), busy_ns: word(3), percent }
+            let (bytes, peak, busy_ns) = (word(1), word(2), word(3));
+            ProcessUse { pid, bytes, peak, busy_ns, percent, instances: None }
         };
         Some(rows.iter().map(row).collect())
     }
 
     fn counters(&self) -> &Counters {
         &self.page.counters
+    }
+
+    fn mig(&self, card: usize, call: &mig::Call) -> Option<mig::Reply> {
+        self.call(Operation::Mig, card, call)
+    }
+
+    fn memory_limits(
+        &self,
+        card: usize,
+        call: &memory_limits::Call,
+    ) -> Option<memory_limits::Reply> {
+        self.call(Operation::MemoryLimits, card, call)
     }
 }
 
@@ -220,10 +266,9 @@ impl Engine for Client {
     }
 
     fn kernel(&self, name: &str) -> u32 {
-        let (operation, amount) = (Operation::Kernel, name.len() as u64);
-        let mut message = Request { operation, amount, ..Request::default() }.encode().to_vec();
-        message.extend_from_slice(name.as_bytes());
-        self.send_bytes(&message).map_or(0, |(reply, _)| reply.values[0] as u32)
+        let request = Request { operation: Operation::Kernel, ..Request::default() };
+        let sent = self.send_text(&request, name.as_bytes());
+        sent.map_or(0, |(reply, _)| reply.values[0] as u32)
     }
 
     fn submit(&self, lane: &Lane, context: u32, card: usize, work: Work, at: u64) -> Mark {

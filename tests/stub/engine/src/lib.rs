@@ -1,9 +1,9 @@
 //! The engine behind the stub `libcuda.so.1` and `libnvidia-ml.so.1`.
 //!
 //! The libraries' functions are thin. The engine has everything that tests rely on: which cards
-//! there are ([`profile`]), which process holds how many bytes of them ([`ledger`]), which
-//! addresses those bytes have ([`arena`], [`backing`]), and when a card has finished which work of
-//! several processes ([`time`]).
+//! there are ([`profile`]), how they are divided ([`mig`]), which process holds how many bytes of
+//! them ([`ledger`]), which addresses those bytes have ([`arena`], [`backing`]), and when a card has
+//! finished which work of several processes ([`time`]).
 //!
 //! Both libraries use one interface, [`Engine`], with two implementations. [`local::Local`] keeps
 //! everything in the process, so that a hook of one nanosecond can be measured. [`client::Client`]
@@ -24,6 +24,8 @@ pub mod health;
 pub mod ledger;
 pub mod local;
 pub mod memory_file;
+pub mod memory_limits;
+pub mod mig;
 pub mod pool;
 pub mod profile;
 mod promises;
@@ -35,6 +37,7 @@ pub mod time;
 pub mod wire;
 
 use counters::Counters;
+use driver_sys::nvml::NVML_ERROR_NOT_SUPPORTED;
 use durations::Durations;
 use ledger::{Kind, ObjectId, Walk};
 use profile::Card;
@@ -78,6 +81,8 @@ pub struct ProcessUse {
     pub busy_ns: u64,
     /// How busy it kept the compute engine in the last sample period, in percent.
     pub percent: u32,
+    /// Its GPU instance and compute instance, which NVML adds.
+    pub instances: Option<(u32, u32)>,
 }
 
 /// The read-only part of an engine, which NVML needs.
@@ -94,6 +99,20 @@ pub trait Watch: Send + Sync {
     fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>>;
     /// This process's counters.
     fn counters(&self) -> &Counters;
+    /// Does a MIG call on a card; `None` when the server has ended. Only a server divides cards.
+    fn mig(&self, _card: usize, call: &mig::Call) -> Option<mig::Reply> {
+        let code = if *call == mig::Call::Read { 0 } else { NVML_ERROR_NOT_SUPPORTED };
+        Some(mig::Reply { code, id: 0, is_privileged: false, state: mig::State::default() })
+    }
+    /// Does a call about the memory limits of cgroups; `None` when the server has ended. Only a
+    /// server has them.
+    fn memory_limits(
+        &self,
+        _card: usize,
+        _call: &memory_limits::Call,
+    ) -> Option<memory_limits::Reply> {
+        Some(Err(NVML_ERROR_NOT_SUPPORTED))
+    }
 }
 
 /// An engine, as the driver needs it.

@@ -104,7 +104,8 @@ impl Watch for Local {
     fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>> {
         let Usage { used: bytes, busy_ns, percent } = self.usage(card, now)?;
         let peak = self.ledger().cards[card].all.bytes_peak();
-        let process = ProcessUse { pid: std::process::id(), bytes, peak, busy_ns, percent };
+        let process =
+            ProcessUse { pid: std::process::id(), bytes, peak, busy_ns, percent, instances: None };
         Some(if bytes > 0 { vec![process] } else { Vec::new() })
     }
 
@@ -204,6 +205,6 @@ impl Engine for Local {
         let activity = self.counters.activity(Library::Cuda);
         let (ledger, machine) = (self.ledger(), &mut self.time().machine);
         machine.advance(now);
-        Some(report::ledger(&self.cards, &ledger, &[activity], machine).to_string())
+        Some(report::ledger(&self.cards, &[], &ledger, &[activity], &[], machine).to_string())
     }
 }

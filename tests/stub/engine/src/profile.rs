@@ -5,6 +5,7 @@
 //! PCI bus id and serial number of a card follow from its model and index, so they are the same in
 //! every process and every run.
 
+use crate::mig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,6 +27,7 @@ built_in!(
     "h100",
     "h200",
     "h200-coarse",
+    "b200",
     "l40s",
     "gb10"
 );
@@ -63,6 +65,14 @@ pub struct Profile {
     /// A MIG slice: its UUID starts with `MIG-`.
     #[serde(default)]
     pub mig: bool,
+    /// The multiprocessors of the whole card, of which a MIG device has [`Profile::sm_count`]; 0: it
+    /// is a whole card.
+    #[serde(default)]
+    pub card_sm_count: u32,
+    /// Its GPU instance profiles: the name of a table in `profiles/mig.toml`; empty: it cannot be
+    /// partitioned.
+    #[serde(default)]
+    pub mig_profiles: String,
     /// Driver version, as NVML returns it.
     #[serde(default = "default_driver_version")]
     pub driver_version: String,
@@ -130,6 +140,8 @@ impl Profile {
         };
         let mut profile: Self =
             toml::from_str(&text).map_err(|error| format!("card profile {name:?}: {error}"))?;
+        mig::check(&profile.mig_profiles)
+            .map_err(|error| format!("card profile {name:?}: {error}"))?;
         let common: BTreeMap<String, i32> = toml::from_str(COMMON_ATTRIBUTES)
             .map_err(|error| format!("common attributes: {error}"))?;
         for (attribute, value) in common {
@@ -170,26 +182,17 @@ pub struct Card {
     pub index: usize,
     /// The 16 bytes behind its UUID.
     pub uuid_bytes: [u8; 16],
+    /// Its MIG mode and instances when the server sent it.
+    pub mig: mig::State,
+    /// Whether it is a MIG device of the card with this index.
+    pub is_mig_device: bool,
 }
 
 impl Card {
     /// Card number `index` of this model.
     pub fn new(profile: Profile, index: usize) -> Self {
-        // Two FNV-1a hashes over model and index: spread well enough to look like a UUID.
-        let hash = |seed: u64| {
-            profile
-                .name
-                .bytes()
-                .chain(index.to_le_bytes())
-                .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-        };
-        let mut uuid_bytes = [0; 16];
-        uuid_bytes[..8].copy_from_slice(&hash(0xcbf2_9ce4_8422_2325).to_be_bytes());
-        uuid_bytes[8..].copy_from_slice(&hash(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-        // Version 4, variant 1: tools that parse UUIDs accept nothing else.
-        uuid_bytes[6] = uuid_bytes[6] & 0x0f | 0x40;
-        uuid_bytes[8] = uuid_bytes[8] & 0x3f | 0x80;
-        Self { profile, index, uuid_bytes }
+        let uuid_bytes = uuid_of(&[profile.name.as_bytes(), &index.to_le_bytes()].concat());
+        Self { profile, index, uuid_bytes, mig: mig::State::default(), is_mig_device: false }
     }
 
     /// `GPU-…` or `MIG-…`, as `CUDA_VISIBLE_DEVICES` and NVML spell it.
@@ -220,6 +223,22 @@ impl Card {
     pub fn serial(&self) -> String {
         format!("16500{:08}", self.index + 1)
     }
+}
+
+/// The UUID that follows from some bytes.
+pub(crate) fn uuid_of(bytes: &[u8]) -> [u8; 16] {
+    // Two FNV-1a hashes: spread well enough to look like a UUID.
+    let hash = |seed: u64| {
+        let next = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        bytes.iter().fold(seed, next).to_be_bytes()
+    };
+    let mut uuid_bytes = [0; 16];
+    uuid_bytes[..8].copy_from_slice(&hash(0xcbf2_9ce4_8422_2325));
+    uuid_bytes[8..].copy_from_slice(&hash(0x9e37_79b9_7f4a_7c15));
+    // Version 4, variant 1: tools that parse UUIDs accept nothing else.
+    uuid_bytes[6] = uuid_bytes[6] & 0x0f | 0x40;
+    uuid_bytes[8] = uuid_bytes[8] & 0x3f | 0x80;
+    uuid_bytes
 }
 
 /// The profile of `name` or `name@cuda_version`, such as `a100@12020` for a driver of CUDA 12.2.

@@ -32,20 +32,51 @@ fn with_work(mut value: Value, kernels: u64, busy_ns: u64) -> Value {
     value
 }
 
+/// A MIG device.
+pub struct Device {
+    /// Its index in the ledger and in the machine.
+    pub index: usize,
+    /// As a card of its own, with the index of the card that it belongs to.
+    pub card: Card,
+    /// Its GPU instance.
+    pub instance: u32,
+    /// Its compute instance there.
+    pub compute: u32,
+}
+
+/// The MIG device that a client has used.
+pub struct Opened {
+    /// The card.
+    pub card: usize,
+    /// The device's index in the ledger and in the machine.
+    pub index: usize,
+    /// The device's UUID. Another one can have the same index later.
+    pub uuid: String,
+}
+
 /// Everything in the ledger, the clients' counters and the machine. `activities` are by client id,
-/// which is also the machine's number.
+/// which is also the machine's number, and so is `opened`.
 pub fn ledger(
     cards: &[Card],
+    devices: &[Device],
     ledger: &Ledger,
     activities: &[Activity],
+    opened: &[Option<Opened>],
     machine: &Machine,
 ) -> Value {
-    let card_row = |card: &Card| {
-        let (index, record) = (card.index, &ledger.cards[card.index]);
-        let kernels = activities.iter().map(|activity| activity.kernels[index]).sum();
-        let busy_ns = (0..activities.len()).map(|client| machine.busy_ns(client, index)).sum();
+    let opened = |client: usize| opened.get(client).and_then(Option::as_ref);
+    // The clients that have a card, or a MIG device of it, and its number for them is the card's.
+    let row_of = |card: &Card, index: usize| {
+        let record = &ledger.cards[index];
+        let is_its = |client: &usize| match opened(*client) {
+            Some(opened) if opened.card == card.index => opened.uuid == card.uuid(),
+            _ => !card.is_mig_device,
+        };
+        let clients: Vec<usize> = (0..activities.len()).filter(is_its).collect();
+        let kernels = clients.iter().map(|client| activities[*client].kernels[card.index]).sum();
+        let busy_ns = clients.iter().map(|client| machine.busy_ns(*client, index)).sum();
         let mut row = with_work(holding(&record.all), kernels, busy_ns);
-        row["index"] = index.into();
+        row["index"] = card.index.into();
         row["uuid"] = card.uuid().into();
         row["name"] = card.profile.name.clone().into();
         row["total"] = card.profile.usable().into();
@@ -60,16 +91,32 @@ pub fn ledger(
             .into();
         row
     };
+    let device_row = |device: &Device| {
+        let mut row = row_of(&device.card, device.index);
+        row["instance"] = device.instance.into();
+        row["compute"] = device.compute.into();
+        row
+    };
     let process_row = |(id, (client, activity)): (usize, (&ClientRecord, &Activity))| {
-        let card = |(card, held): (usize, &Holding)| {
-            let busy_ns = machine.busy_ns(id, card);
-            let mut row = with_work(holding(held), activity.kernels[card], busy_ns);
-            let used = machine.by_kernel(id, card).map(|(name, used)| {
+        // At an index of the ledger, with the client's launches on a card.
+        let use_of = |index: usize, kernels: u64| {
+            let held = &client.holdings[index];
+            let mut row = with_work(holding(held), kernels, machine.busy_ns(id, index));
+            let used = machine.by_kernel(id, index).map(|(name, used)| {
                 (name.to_owned(), json!({"launched": used.launched, "busy_ns": used.busy_ns}))
             });
             row["by_kernel"] = used.collect::<serde_json::Map<_, _>>().into();
             row
         };
+        let card = |card: usize| {
+            let has_device = opened(id).is_some_and(|opened| opened.card == card);
+            use_of(card, if has_device { 0 } else { activity.kernels[card] })
+        };
+        let device = opened(id).map(|opened| {
+            let mut row = use_of(opened.index, activity.kernels[opened.card]);
+            row["uuid"] = opened.uuid.clone().into();
+            row
+        });
         json!({
             "pid": client.pid,
             "library": activity.library.name(),
@@ -79,7 +126,8 @@ pub fn ledger(
                 State::Freeing => "freeing",
                 State::Freed => "freed",
             },
-            "cards": client.holdings.iter().enumerate().map(card).collect::<Vec<_>>(),
+            "cards": (0..cards.len()).map(card).collect::<Vec<_>>(),
+            "mig_device": device,
             "calls": activity.calls,
         })
     };
@@ -91,7 +139,8 @@ pub fn ledger(
     json!({
         "now_ns": machine.now(),
         "shared": ledger.shared.values().map(shared_row).collect::<Vec<_>>(),
-        "cards": cards.iter().map(card_row).collect::<Vec<_>>(),
+        "cards": cards.iter().map(|card| row_of(card, card.index)).collect::<Vec<_>>(),
+        "mig_devices": devices.iter().map(device_row).collect::<Vec<_>>(),
         "processes": processes.map(process_row).collect::<Vec<_>>(),
     })
 }

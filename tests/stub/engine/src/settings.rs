@@ -1,5 +1,6 @@
 //! The stub's environment variables. No other module reads them.
 
+use crate::mig;
 use crate::profile::Card;
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct Settings {
     pub devices: Option<PathBuf>,
     /// `CUDA_VISIBLE_DEVICES`, as the real driver reads it.
     pub visible_devices: Option<String>,
+    /// `CUDA_MPS_PIPE_DIRECTORY`: where an MPS daemon would be found.
+    pub mps_pipes: PathBuf,
     /// `CUDA_LAUNCH_BLOCKING=1`: a launch returns when its kernel has ended.
     pub is_launch_blocking: bool,
 }
@@ -40,6 +43,7 @@ impl Settings {
             has_virtual_clock: read("STUB_GPU_CLOCK").is_some_and(|value| value == "virtual"),
             devices: std::env::var_os("STUB_GPU_DEVICES").map(PathBuf::from),
             visible_devices: read("CUDA_VISIBLE_DEVICES"),
+            mps_pipes: read("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps".into()).into(),
             is_launch_blocking: read("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
         }
     }
@@ -51,6 +55,39 @@ impl Settings {
             self.devices.as_ref().is_none_or(|folder| folder.join(node).exists())
         };
         cards.iter().filter(has_node).collect()
+    }
+
+    /// What a CUDA program has of these cards: themselves, or the MIG devices of a card in MIG mode
+    /// of which it can open both capabilities.
+    pub fn usable(&self, cards: &[&Card]) -> Vec<Card> {
+        let of = |card: &Card| -> Vec<Card> {
+            if !card.mig.is_on {
+                return vec![card.clone()];
+            }
+            let open = card
+                .mig
+                .devices()
+                .filter(|(instance, compute)| self.can_use(card.index, instance.id, compute.id));
+            open.filter_map(|(instance, compute)| card.mig_device(instance, compute)).collect()
+        };
+        cards.iter().flat_map(|card| of(card)).collect()
+    }
+
+    /// Whether NVML shows this process a MIG device: one that it can use, or every one if it can
+    /// open the monitors' capability.
+    pub fn can_see(&self, card: usize, instance: u32, compute: u32) -> bool {
+        self.can_open(mig::MONITOR) || self.can_use(card, instance, compute)
+    }
+
+    fn can_use(&self, card: usize, instance: u32, compute: u32) -> bool {
+        let nodes = mig::capabilities(card, instance, compute);
+        nodes.iter().all(|node| self.can_open(*node))
+    }
+
+    fn can_open(&self, capability: u32) -> bool {
+        let node = format!("nvidia-caps/nvidia-cap{capability}");
+        let open = |folder: &PathBuf| std::fs::File::open(folder.join(node)).is_ok();
+        self.devices.as_ref().is_none_or(open)
     }
 }
 

@@ -48,6 +48,11 @@ pub enum Operation {
     /// Records that the client has exported the shared allocation `rooms`, whose file it has as the
     /// descriptor `amount`.
     Export,
+    /// A MIG call on `card`, as JSON of `amount` bytes that follows, with [`crate::mig::Reply`] as
+    /// JSON after the reply.
+    Mig,
+    /// The same of a [`crate::memory_limits::Call`] and its reply.
+    MemoryLimits,
 }
 
 /// Bytes of one row of a [`Operation::Processes`] reply: pid, bytes, their peak, busy nanoseconds,
@@ -177,6 +182,8 @@ impl Request {
             15 => Operation::DropHold,
             16 => Operation::WalkGraph,
             17 => Operation::Export,
+            18 => Operation::Mig,
+            19 => Operation::MemoryLimits,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let (rooms, now) = ([long(24), long(32)], long(40));

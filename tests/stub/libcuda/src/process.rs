@@ -71,6 +71,8 @@ pub struct Driver {
     pub clock: Box<dyn Clock>,
     /// Whether a launch returns when its kernel has ended.
     pub is_launch_blocking: bool,
+    /// Whether there is an MPS daemon whose client the real driver would be.
+    pub is_mps_client: bool,
     pub contexts: Slab<Context>,
     pub greens: Slab<Green>,
     /// The resource descriptors.
@@ -205,29 +207,37 @@ pub fn init(flags: u32) -> Answer {
 /// The engine's cards, also before `cuInit`; empty when there is no engine.
 pub fn cards() -> &'static [Card] {
     static CARDS: OnceLock<Vec<Card>> = OnceLock::new();
-    CARDS.get_or_init(|| {
-        let settings = Settings::from_environment();
-        let cards = match &settings.socket {
-            Some(socket) => client::cards(socket),
-            None => profile::cards(&settings.cards),
-        };
-        cards.unwrap_or_else(|error| {
-            eprintln!("stub libcuda: {error}");
-            Vec::new()
-        })
+    CARDS.get_or_init(|| cards_now(&Settings::from_environment()))
+}
+
+/// The engine's cards, with their MIG instances of now.
+fn cards_now(settings: &Settings) -> Vec<Card> {
+    let cards = match &settings.socket {
+        Some(socket) => client::cards(socket),
+        None => profile::cards(&settings.cards),
+    };
+    cards.unwrap_or_else(|error| {
+        eprintln!("stub libcuda: {error}");
+        Vec::new()
     })
 }
 
 impl Driver {
     /// `Err(None)` when there is no visible device.
     fn new(settings: &Settings) -> Result<Self, Option<String>> {
-        let present = settings.present(cards());
-        let devices = device::visible(&present, settings.visible_devices.as_deref());
-        if devices.is_empty() {
-            return Err(None);
-        }
+        let cards = cards_now(settings);
+        let usable = settings.usable(&settings.present(&cards));
+        let visible = device::visible(&usable, settings.visible_devices.as_deref());
+        let devices: Vec<usize> = visible.iter().map(|card| card.index).collect();
+        let Some(last) = visible.last() else { return Err(None) };
         let engine: Box<dyn Engine> = match &settings.socket {
-            Some(socket) => Box::new(Client::connect(socket, Library::Cuda, &settings.group)?),
+            Some(socket) => {
+                let mut client = Client::connect(socket, Library::Cuda, &settings.group)?;
+                if last.is_mig_device {
+                    client.open(last)?;
+                }
+                Box::new(client)
+            }
             None => Box::new(Local::new(settings)?),
         };
         let engine: &'static dyn Engine = Box::leak(engine);
@@ -260,6 +270,7 @@ impl Driver {
                 Box::new(RealClock)
             },
             is_launch_blocking: settings.is_launch_blocking,
+            is_mps_client: settings.mps_pipes.join("control").exists(),
             contexts: Slab::new(),
             greens: Slab::new(),
             descriptors: Slab::new(),

@@ -5,7 +5,7 @@
 
 use crate::Answer;
 use crate::boundary::Out;
-use crate::device::find;
+use crate::device::find_whole as find;
 use crate::processes::{list, put_rows};
 use driver_sys::nvml::*;
 use std::sync::atomic::{AtomicBool, Ordering};

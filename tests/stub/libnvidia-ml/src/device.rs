@@ -4,16 +4,18 @@
 use crate::Answer;
 use crate::boundary::{In, Out, Text, array, put_text};
 use crate::engine::{devices, watch};
+use crate::mig;
 use core::ffi::{CStr, c_char};
 use driver_sys::nvml::*;
 use std::sync::Arc;
+use stub_engine::mig::DEVICES_MAX;
 use stub_engine::profile::Card;
 use stub_engine::{MAX_CARDS, Watch};
 
-/// A device handle is the address of its card's byte here.
-static HANDLES: [u8; MAX_CARDS] = [0; MAX_CARDS];
+/// A device handle is the address of its card's byte here. Behind the cards are their MIG devices.
+static HANDLES: [u8; MAX_CARDS * (1 + DEVICES_MAX)] = [0; MAX_CARDS * (1 + DEVICES_MAX)];
 
-/// The handle of a card.
+/// The handle of a card or a MIG device.
 pub fn handle(card: usize) -> nvmlDevice_t {
     (&raw const HANDLES[card]).cast_mut().cast()
 }
@@ -22,21 +24,40 @@ fn check_lost(watch: &dyn Watch, card: usize) -> Answer {
     if watch.counters().health.lost.has(card) { Err(NVML_ERROR_GPU_IS_LOST) } else { Ok(()) }
 }
 
-/// The engine and the number of a device's card, unless it is lost.
-pub fn find(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
+/// The engine and the number of a device's card or of a MIG device, unless the card is lost.
+pub fn find_card(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
     let watch = watch()?;
-    let card = (device as usize).wrapping_sub(HANDLES.as_ptr() as usize);
-    if card >= watch.cards().len() {
+    let number = (device as usize).wrapping_sub(HANDLES.as_ptr() as usize);
+    let cards = watch.cards().len();
+    if number >= cards * (1 + DEVICES_MAX) {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    check_lost(&*watch, card)?;
-    Ok((watch, card))
+    check_lost(&*watch, number.checked_sub(cards).map_or(number, |it| it / DEVICES_MAX))?;
+    Ok((watch, number))
 }
 
-/// A copy of a device's card.
-pub fn card(device: nvmlDevice_t) -> Answer<Card> {
+/// The same; a MIG device must exist.
+pub fn find(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
+    let (watch, number) = find_card(device)?;
+    if let Some(number) = number.checked_sub(watch.cards().len()) {
+        mig::find_device(number)?;
+    }
+    Ok((watch, number))
+}
+
+/// The same, for what NVML does not know of MIG devices.
+pub fn find_whole(device: nvmlDevice_t) -> Answer<(Arc<dyn Watch>, usize)> {
     let (watch, card) = find(device)?;
-    Ok(watch.cards()[card].clone())
+    if card < watch.cards().len() { Ok((watch, card)) } else { Err(NVML_ERROR_NOT_SUPPORTED) }
+}
+
+/// A copy of a device's card, or of a MIG device as a card of its own.
+pub fn card(device: nvmlDevice_t) -> Answer<Card> {
+    let (watch, number) = find_card(device)?;
+    match number.checked_sub(watch.cards().len()) {
+        None => Ok(watch.cards()[number].clone()),
+        Some(number) => Ok(mig::find_device(number)?.as_card),
+    }
 }
 
 fn put_first(device: Out<nvmlDevice_t>, is_wanted: impl Fn(&Card) -> bool) -> Answer {
@@ -45,10 +66,13 @@ fn put_first(device: Out<nvmlDevice_t>, is_wanted: impl Fn(&Card) -> bool) -> An
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
     let devices = devices()?;
-    let found = devices.iter().find(|card| is_wanted(&watch.cards()[**card]));
-    let card = *found.ok_or(NVML_ERROR_NOT_FOUND)?;
+    let found = devices.iter().find(|card| is_wanted(&watch.cards()[**card])).copied();
+    let (card, number) = match found {
+        Some(card) => (card, card),
+        None => mig::find_by(is_wanted)?.ok_or(NVML_ERROR_NOT_FOUND)?,
+    };
     check_lost(&*watch, card)?;
-    device.put(handle(card))
+    device.put(handle(number))
 }
 
 /// `nvmlDeviceGetCount`
@@ -129,16 +153,20 @@ pub fn serial(device: nvmlDevice_t, serial: Out<c_char>, size: u32) -> Answer {
     put_text(serial, &card(device)?.serial(), size)
 }
 
-/// `nvmlDeviceGetIndex`: the position among the cards that the process has.
+/// `nvmlDeviceGetIndex`: the position among the cards that the process has, or of a MIG device among
+/// those of its card.
 pub fn index(device: nvmlDevice_t, index: Out<u32>) -> Answer {
-    let (_, card) = find(device)?;
+    let (watch, card) = find(device)?;
+    if let Some(number) = card.checked_sub(watch.cards().len()) {
+        return index.put((number % DEVICES_MAX) as u32);
+    }
     let position = devices()?.iter().position(|device| *device == card);
     index.put(position.ok_or(NVML_ERROR_INVALID_ARGUMENT)? as u32)
 }
 
 /// `nvmlDeviceGetMinorNumber`: the number of the device node.
 pub fn minor_number(device: nvmlDevice_t, number: Out<u32>) -> Answer {
-    number.put(find(device)?.1 as u32)
+    number.put(find_whole(device)?.1 as u32)
 }
 
 /// `nvmlDeviceGetBrand`
@@ -219,17 +247,11 @@ pub fn is_mig(device: nvmlDevice_t, answer: Out<u32>) -> Answer {
     answer.put(u32::from(card(device)?.profile.mig))
 }
 
-/// `nvmlDeviceGetMaxMigDeviceCount`
-pub fn max_mig_count(device: nvmlDevice_t, count: Out<u32>) -> Answer {
-    find(device)?;
-    count.put(0)
-}
-
 /// Total, reserved and used bytes of a card that has memory of its own.
 fn memory_of(device: nvmlDevice_t) -> Answer<(u64, u64, u64)> {
-    let (watch, card) = find(device)?;
-    let used = watch.used(card).ok_or(NVML_ERROR_GPU_IS_LOST)?;
-    let profile = &watch.cards()[card].profile;
+    let (watch, number) = find(device)?;
+    let used = watch.used(number).ok_or(NVML_ERROR_GPU_IS_LOST)?;
+    let profile = card(device)?.profile;
     if !profile.nvml_memory {
         return Err(NVML_ERROR_NOT_SUPPORTED);
     }

@@ -153,7 +153,14 @@ impl Watch for Beside {
 
     fn processes(&self, card: usize, now: u64) -> Option<Vec<ProcessUse>> {
         let Usage { used: bytes, busy_ns, percent } = self.usage(card, now)?;
-        let process = ProcessUse { pid: std::process::id(), bytes, peak: bytes, busy_ns, percent };
+        let process = ProcessUse {
+            pid: std::process::id(),
+            bytes,
+            peak: bytes,
+            busy_ns,
+            percent,
+            instances: None,
+        };
         Some(if bytes > 0 { vec![process] } else { Vec::new() })
     }
 

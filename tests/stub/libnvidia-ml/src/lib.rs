@@ -16,6 +16,8 @@ mod device;
 mod engine;
 mod events;
 mod hardware;
+mod memory_limits;
+mod mig;
 mod processes;
 mod system;
 mod table;

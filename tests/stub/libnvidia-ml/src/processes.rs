@@ -3,6 +3,7 @@
 use crate::Answer;
 use crate::boundary::Out;
 use crate::device::{find, version_of};
+use crate::mig;
 use driver_sys::nvml::*;
 use std::time::{SystemTime, UNIX_EPOCH};
 use stub_engine::ProcessUse;
@@ -12,6 +13,11 @@ use stub_engine::time::PERIOD_NS;
 /// A row of a process list, in one of its versions.
 trait Row {
     fn of(process: &ProcessUse) -> Self;
+}
+
+/// The IDs of a process's instances, as lists have them.
+fn instances_of(process: &ProcessUse) -> (u32, u32) {
+    process.instances.unwrap_or((u32::MAX, u32::MAX))
 }
 
 impl Row for nvmlProcessInfo_v1_t {
@@ -25,16 +31,25 @@ impl Row for nvmlProcessInfo_v2_t {
         Self {
             pid: process.pid,
             usedGpuMemory: process.bytes,
-            // Outside MIG there are no instances.
-            gpuInstanceId: u32::MAX,
-            computeInstanceId: u32::MAX,
+            gpuInstanceId: instances_of(process).0,
+            computeInstanceId: instances_of(process).1,
         }
     }
 }
 
+/// The processes on a card, with those on its MIG devices, or on one MIG device.
 pub fn list(device: nvmlDevice_t) -> Answer<Vec<ProcessUse>> {
-    let (watch, card) = find(device)?;
-    watch.processes(card, RealClock.now()).ok_or(NVML_ERROR_GPU_IS_LOST)
+    let (watch, number) = find(device)?;
+    let on = |number| watch.processes(number, RealClock.now()).ok_or(NVML_ERROR_GPU_IS_LOST);
+    let (devices, mut rows) = match number.checked_sub(watch.cards().len()) {
+        Some(number) => (vec![mig::find_device(number)?], Vec::new()),
+        None => (mig::devices_of(number)?, on(number)?),
+    };
+    for device in devices {
+        let instances = Some(device.ids());
+        rows.extend(on(device.index()?)?.into_iter().map(|row| ProcessUse { instances, ..row }));
+    }
+    Ok(rows)
 }
 
 /// Fills an array of `count` rows, and writes the number of rows to `count`.
@@ -91,9 +106,8 @@ pub fn details(device: nvmlDevice_t, out: Out<nvmlProcessDetailList_t>) -> Answe
     let row = |process: &ProcessUse| nvmlProcessDetail_v1_t {
         pid: process.pid,
         usedGpuMemory: process.bytes,
-        // Outside MIG there are no instances.
-        gpuInstanceId: u32::MAX,
-        computeInstanceId: u32::MAX,
+        gpuInstanceId: instances_of(process).0,
+        computeInstanceId: instances_of(process).1,
         usedGpuCcProtectedMemory: 0,
     };
     let rows: Vec<_> = processes.iter().map(row).collect();
@@ -106,6 +120,7 @@ pub fn details(device: nvmlDevice_t, out: Out<nvmlProcessDetailList_t>) -> Answe
 /// `nvmlDeviceGetUtilizationRates`
 pub fn utilization(device: nvmlDevice_t, utilization: Out<nvmlUtilization_t>) -> Answer {
     let (watch, card) = find(device)?;
+    mig::check_whole(device)?;
     let usage = watch.usage(card, RealClock.now()).ok_or(NVML_ERROR_GPU_IS_LOST)?;
     let gpu = usage.percent;
     utilization.put(nvmlUtilization_t { gpu, memory: gpu / 2 })
@@ -118,7 +133,7 @@ pub fn process_utilization(
     count: Out<u32>,
     _since: u64,
 ) -> Answer {
-    find(device)?;
+    mig::check_whole(device)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let row = |process: &ProcessUse| {
         let sm = process.percent;
@@ -141,7 +156,7 @@ pub fn process_utilization(
 
 /// `nvmlDeviceGetProcessesUtilizationInfo`
 pub fn utilization_info(device: nvmlDevice_t, out: Out<nvmlProcessesUtilizationInfo_t>) -> Answer {
-    find(device)?;
+    mig::check_whole(device)?;
     let request = out.read()?;
     if request.version != version_of::<nvmlProcessesUtilizationInfo_t>(1) {
         return Err(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);

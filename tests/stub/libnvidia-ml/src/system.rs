@@ -57,6 +57,8 @@ pub fn error_string(code: nvmlReturn_t) -> &'static CStr {
         NVML_ERROR_TIMEOUT => c"Timeout",
         NVML_ERROR_FUNCTION_NOT_FOUND => c"Function Not Found",
         NVML_ERROR_GPU_IS_LOST => c"GPU is lost",
+        NVML_ERROR_IN_USE => c"In use by another client",
+        NVML_ERROR_INSUFFICIENT_RESOURCES => c"Insufficient Resources",
         NVML_ERROR_RESET_REQUIRED => c"GPU requires restart",
         NVML_ERROR_ARGUMENT_VERSION_MISMATCH => c"Argument version mismatch",
         _ => c"Unknown Error",

@@ -3,7 +3,7 @@
 //! To add a symbol, add a row. A function of the header without a row returns
 //! `NVML_ERROR_NOT_SUPPORTED`.
 
-use crate::{accounting, device, engine, events, hardware, processes, system};
+use crate::{accounting, device, engine, events, hardware, memory_limits, mig, processes, system};
 use core::ffi::c_char;
 use driver_sys::nvml::*;
 use driver_sys::{each_nvml_fn, nvml_fn};
@@ -43,12 +43,39 @@ table! {
     nvmlDeviceGetPciInfo_v2 => device::pci_info_v2;
     nvmlDeviceGetPciInfo_v3 => device::pci_info_v3;
     nvmlDeviceIsMigDeviceHandle => device::is_mig;
-    nvmlDeviceGetMaxMigDeviceCount => device::max_mig_count;
+
+    // MIG
+    nvmlDeviceGetMigMode => mig::mode;
+    nvmlDeviceSetMigMode => mig::set_mode;
+    nvmlDeviceGetGpuInstanceProfileInfo => mig::profile_info;
+    nvmlDeviceGetGpuInstanceProfileInfoV => mig::profile_info_v;
+    nvmlDeviceGetGpuInstancePossiblePlacements_v2 => mig::placements;
+    nvmlDeviceGetGpuInstanceRemainingCapacity => mig::remaining;
+    nvmlDeviceCreateGpuInstance => mig::create;
+    nvmlDeviceCreateGpuInstanceWithPlacement => mig::create_placed;
+    nvmlGpuInstanceDestroy => mig::destroy;
+    nvmlDeviceGetGpuInstances => mig::instances;
+    nvmlDeviceGetGpuInstanceById => mig::instance_by_id;
+    nvmlGpuInstanceGetInfo => mig::instance_info;
+    nvmlGpuInstanceGetComputeInstanceProfileInfo => mig::compute_profile_info;
+    nvmlGpuInstanceGetComputeInstanceProfileInfoV => mig::compute_profile_info_v;
+    nvmlGpuInstanceCreateComputeInstance => mig::create_compute;
+    nvmlComputeInstanceDestroy => mig::destroy_compute;
+    nvmlGpuInstanceGetComputeInstances => mig::computes;
+    nvmlComputeInstanceGetInfo_v2 => mig::compute_info;
+    nvmlDeviceGetMaxMigDeviceCount => mig::max_devices;
+    nvmlDeviceGetMigDeviceHandleByIndex => mig::device_by_index;
+    nvmlDeviceGetDeviceHandleFromMigDeviceHandle => mig::parent;
+    nvmlDeviceGetGpuInstanceId => mig::instance_id;
+    nvmlDeviceGetComputeInstanceId => mig::compute_id;
+    nvmlDeviceGetAttributes_v2 => mig::attributes;
 
     // Memory
     nvmlDeviceGetMemoryInfo => device::memory;
     nvmlDeviceGetMemoryInfo_v2 => device::memory_v2;
     nvmlDeviceGetBAR1MemoryInfo => device::bar1_memory;
+    nvmlDeviceSetMemoryLimits_v1 => memory_limits::set;
+    nvmlDeviceGetMemoryLimits_v1 => memory_limits::get;
 
     // Processes
     nvmlDeviceGetComputeRunningProcesses => processes::compute_v1;

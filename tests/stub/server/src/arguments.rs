@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use stub_engine::memory_limits::Backend;
 use stub_engine::time::Slicing;
 
 const USAGE: &str = "usage:
   stub-gpu serve --socket PATH --control PATH [--cards a100,a100] [--free-delay-ms 0] [--with-parent]
-      [--switch-us 50] [--clock real|virtual]
+      [--switch-us 50] [--clock real|virtual] [--root DIRECTORY]
+      [--memory-limits dmem|misc]
   stub-gpu control PATH '{\"command\": \"ledger\"}'
   stub-gpu exports 12020";
 
@@ -43,6 +45,10 @@ pub struct Options {
     pub slicing: Slicing,
     /// Whether the clients' clock is virtual: now is the latest instant that a client has reported.
     pub has_virtual_clock: bool,
+    /// Where the files of MIG's capabilities are written: below `proc` and `dev` there.
+    pub root: Option<PathBuf>,
+    /// What enforces the memory limits of cgroups; `None`: the driver has none.
+    pub memory_limits: Option<Backend>,
 }
 
 /// Reads the arguments after the program's name.
@@ -73,6 +79,8 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
     let mut with_parent = false;
     let mut slicing = Slicing::default();
     let mut has_virtual_clock = false;
+    let mut root = None;
+    let mut memory_limits = None;
     while let Some(option) = arguments.next() {
         let mut value =
             || arguments.next().ok_or_else(|| format!("{option} needs a value\n{USAGE}"));
@@ -80,6 +88,7 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--socket" => socket = Some(PathBuf::from(value()?)),
             "--control" => control = Some(PathBuf::from(value()?)),
             "--cards" => cards = value()?,
+            "--root" => root = Some(PathBuf::from(value()?)),
             "--free-delay-ms" => {
                 free_delay = Duration::from_millis(number(&option, &value()?, "milliseconds")?);
             }
@@ -92,6 +101,13 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
                     "virtual" => true,
                     other => return Err(format!("--clock {other:?}: write real or virtual")),
                 }
+            }
+            "--memory-limits" => {
+                memory_limits = Some(match value()?.as_str() {
+                    "dmem" => Backend::Dmem,
+                    "misc" => Backend::Misc,
+                    other => return Err(format!("--memory-limits {other:?}: write dmem or misc")),
+                });
             }
             "--with-parent" => with_parent = true,
             other => return Err(format!("unknown option {other:?}\n{USAGE}")),
@@ -106,6 +122,8 @@ fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             with_parent,
             slicing,
             has_virtual_clock,
+            root,
+            memory_limits,
         }),
         _ => Err(format!("--socket and --control are both needed\n{USAGE}")),
     }
@@ -141,6 +159,7 @@ mod tests {
             ("serve --free-delay-ms soon", "soon"),
             ("serve --switch-us -1", "switch-us"),
             ("serve --clock sundial", "sundial"),
+            ("serve --memory-limits soft", "soft"),
         ] {
             let error = parse_line(wrong).expect_err("no value");
             assert!(error.contains(word), "{error}");

@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use stub_engine::durations::{Durations, Entry};
+use stub_engine::mig;
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
@@ -38,6 +39,14 @@ enum Command {
     Restore { card: usize },
     /// [`Fault::RemapFailed`]
     RemapFailed { card: usize, failed: bool },
+    /// Does a MIG call, as root.
+    Mig { card: usize, call: mig::Call },
+    /// A process that no list shows holds a card, or a GPU instance, or not any more.
+    MigHold { card: usize, instance: Option<u32>, held: bool },
+    /// The next creation of a compute instance fails.
+    MigFail { card: usize },
+    /// Resets a card.
+    Reset { card: usize },
     /// Ends the server.
     Shutdown,
 }
@@ -56,6 +65,16 @@ fn execute(command: Command, node: &Node) -> Result<Value, String> {
         Command::RemapFailed { card, failed: has_failed } => {
             node.inject(Fault::RemapFailed { card, has_failed })?;
         }
+        Command::Mig { card, call } => {
+            let reply = node.mig(card, &call, None)?;
+            if reply.code != 0 {
+                return Err(format!("mig: card {card}: {call:?}: NVML error {}", reply.code));
+            }
+            return Ok(json!(reply));
+        }
+        Command::MigHold { card, instance, held } => node.mig_hold(card, instance, held)?,
+        Command::MigFail { card } => node.mig_fail(card)?,
+        Command::Reset { card } => node.reset(card)?,
         Command::Shutdown => {}
     }
     Ok(json!({"ok": true}))

@@ -6,6 +6,8 @@
 pub mod arguments;
 pub mod control;
 pub mod faults;
+mod memory_limits;
+pub mod mig;
 pub mod node;
 mod peer;
 pub mod serve;

@@ -5,8 +5,11 @@
 //! time.
 
 use crate::faults::{Fault, Faults};
+use crate::memory_limits;
+use crate::mig::Partitions;
 use crate::peer::Peer;
 use crate::timekeeper::Timekeeper;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +18,8 @@ use stub_engine::counters::{Activity, Counters};
 use stub_engine::durations::Durations;
 use stub_engine::exported::Exported;
 use stub_engine::ledger::{ClientId, Kind, Ledger, ObjectId, State};
+use stub_engine::memory_limits::Backend;
+use stub_engine::mig;
 use stub_engine::profile::Card;
 use stub_engine::report;
 use stub_engine::ring::Shared;
@@ -45,9 +50,16 @@ impl ClientCounters {
         }
     }
 
+    fn peer(&self) -> Option<&Peer> {
+        match self {
+            Self::Live(_, _, peer) => Some(peer),
+            Self::Last(_) => None,
+        }
+    }
+
     /// Whether the client has ended, but its thread has not noticed yet.
     fn has_unnoticed_end(&self) -> bool {
-        matches!(self, Self::Live(_, _, peer) if peer.has_hung_up())
+        self.peer().is_some_and(Peer::has_hung_up)
     }
 }
 
@@ -57,6 +69,7 @@ struct Inner {
     /// By client id.
     counters: Vec<ClientCounters>,
     faults: Faults,
+    partitions: Partitions,
     /// How long the memory of a process that has ended stays allocated.
     free_delay: Duration,
     durations: Durations,
@@ -66,8 +79,7 @@ struct Inner {
 
 /// The engine of all clients.
 pub struct Node {
-    /// Its cards.
-    pub cards: Vec<Card>,
+    cards: Vec<Card>,
     inner: Mutex<Inner>,
     time: Mutex<Timekeeper>,
     /// Notified when a client has ended, and when the server ends.
@@ -75,19 +87,30 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with these cards.
-    pub fn new(cards: Vec<Card>, free_delay: Duration, time: Timekeeper) -> Self {
+    /// A node with these cards. `root`: where the files of MIG's capabilities are written. `limits`:
+    /// what enforces the memory limits of cgroups.
+    pub fn new(
+        cards: Vec<Card>,
+        free_delay: Duration,
+        time: Timekeeper,
+        root: Option<PathBuf>,
+        limits: Option<Backend>,
+    ) -> Result<Self, String> {
+        let mut ledger = Ledger::new(&cards);
+        ledger.limits.backend = limits;
         let inner = Inner {
-            ledger: Ledger::new(&cards),
+            ledger,
             exported: Exported::default(),
             counters: Vec::new(),
             faults: Faults::default(),
+            partitions: Partitions::new(&cards, root)?,
             free_delay,
             durations: Durations::default(),
             durations_version: 1,
             is_ending: false,
         };
-        Self { cards, inner: Mutex::new(inner), time: Mutex::new(time), ending: Condvar::new() }
+        let (inner, time) = (Mutex::new(inner), Mutex::new(time));
+        Ok(Self { cards, inner, time, ending: Condvar::new() })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -100,6 +123,11 @@ impl Node {
         self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Its cards, with their MIG instances of now.
+    pub fn cards(&self) -> Vec<Card> {
+        self.inner().partitions.cards().to_vec()
+    }
+
     /// Adds a client.
     pub fn attach(&self, peer: Peer, group: &str, library: Library, page: Arc<Shared>) -> ClientId {
         let pid = peer.pid();
@@ -110,7 +138,10 @@ impl Node {
         // The client has the same number in both, because the ledger stays locked.
         self.time().attach(group, Arc::clone(&page));
         inner.counters.push(ClientCounters::Live(library, page, peer));
-        inner.ledger.attach(pid, group)
+        inner.partitions.attach();
+        let client = inner.ledger.attach(pid, group);
+        memory_limits::locate(&mut inner.ledger, client);
+        client
     }
 
     /// Removes a client, and frees its memory after the delay.
@@ -135,10 +166,11 @@ impl Node {
 
     /// The reply to a request and the text that came with it; `None` when the request is invalid.
     pub fn answer(&self, client: ClientId, request: &Request, text: &str) -> Option<Vec<u8>> {
-        let card = request.card as usize;
-        if card >= self.cards.len() {
-            return None;
-        }
+        let card = {
+            let inner = self.inner();
+            let card = inner.partitions.index_of(client, request.card as usize);
+            (card < inner.ledger.cards.len()).then_some(card)?
+        };
         let reply = match request.operation {
             Operation::Attach | Operation::Cards => return None,
             Operation::Charge
@@ -150,6 +182,17 @@ impl Node {
             | Operation::DropHold
             | Operation::Export
             | Operation::WalkGraph => self.inner().charge(client, card, request)?,
+            Operation::Mig => {
+                let (card, call) = (request.card as usize, serde_json::from_str(text).ok()?);
+                let reply = self.mig(card, &call, Some(client)).ok()?;
+                return Some(Reply::default().with_tail(&serde_json::to_vec(&reply).ok()?));
+            }
+            Operation::MemoryLimits => {
+                let Inner { ledger, counters, .. } = &mut *self.inner();
+                let call = serde_json::from_str(text).ok()?;
+                let reply = memory_limits::call(ledger, card, call, counters[client.0].peer());
+                return Some(Reply::default().with_tail(&serde_json::to_vec(&reply).ok()?));
+            }
             Operation::Usage => self.usage(card, request.now),
             Operation::Processes => {
                 return Some(Reply::default().with_tail(&self.processes(card, request.now)));
@@ -175,7 +218,9 @@ impl Node {
 
     fn usage(&self, card: usize, now: u64) -> Reply {
         let inner = self.inner();
-        let used = inner.ledger.used(card);
+        let devices = inner.partitions.indices(card, &inner.ledger);
+        let parts: u64 = devices.map(|device| inner.ledger.used(device)).sum();
+        let used = inner.ledger.used(card) + parts;
         if now == 0 {
             return Reply { values: [used, 0, 0, 0], ..Reply::default() };
         }
@@ -207,18 +252,84 @@ impl Node {
         rows
     }
 
-    /// The ledger as JSON. A process that has ended holds nothing in it, unless freed memory is
-    /// delayed.
-    pub fn report(&self) -> serde_json::Value {
+    /// The state in which every process that has ended is known to have.
+    fn settled(&self) -> MutexGuard<'_, Inner> {
         let has_unnoticed_end =
             |inner: &mut Inner| inner.counters.iter().any(ClientCounters::has_unnoticed_end);
         let waited = self.ending.wait_timeout_while(self.inner(), NOTICED, has_unnoticed_end);
         let mut inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         inner.ledger.settle();
+        inner
+    }
+
+    /// Does a MIG call on a card, for a client or, without one, for a test. An error: there is no
+    /// such card.
+    pub fn mig(
+        &self,
+        card: usize,
+        call: &mig::Call,
+        client: Option<ClientId>,
+    ) -> Result<mig::Reply, String> {
+        self.check_card(card)?;
+        let mut inner = if *call == mig::Call::Read { self.inner() } else { self.settled() };
+        let Inner { ledger, partitions, counters, .. } = &mut *inner;
+        let is_privileged =
+            client.is_none_or(|client| counters[client.0].peer().is_some_and(Peer::is_privileged));
+        let done = match (call, client) {
+            (mig::Call::Read, _) => Ok(0),
+            (mig::Call::Open { uuid_bytes }, Some(client)) => {
+                match partitions.open(client, card, *uuid_bytes) {
+                    Some(index) => {
+                        self.time().open(client.0, card, index);
+                        Ok(0)
+                    }
+                    None => Err(mig::GONE),
+                }
+            }
+            _ if !is_privileged => Err(mig::NOT_ROOT),
+            _ => partitions.change(card, call, ledger),
+        };
+        let state = partitions.state(card).clone();
+        let (code, id) = (done.err().unwrap_or(0), done.unwrap_or(0));
+        Ok(mig::Reply { code, id, is_privileged, state })
+    }
+
+    /// Lets a process that no list shows hold a card, or one GPU instance of it.
+    pub fn mig_hold(&self, card: usize, instance: Option<u32>, held: bool) -> Result<(), String> {
+        self.check_card(card)?;
+        self.inner().partitions.state(card).hold(instance, held)
+    }
+
+    /// Lets the next creation of a compute instance on a card fail.
+    pub fn mig_fail(&self, card: usize) -> Result<(), String> {
+        self.check_card(card)?;
+        self.inner().partitions.state(card).plan_failure();
+        Ok(())
+    }
+
+    /// Resets a card.
+    pub fn reset(&self, card: usize) -> Result<(), String> {
+        self.check_card(card)?;
+        let mut inner = self.settled();
+        let Inner { ledger, partitions, .. } = &mut *inner;
+        partitions.reset(card, ledger)
+    }
+
+    fn check_card(&self, card: usize) -> Result<(), String> {
+        let cards = self.cards.len();
+        if card < cards { Ok(()) } else { Err(format!("card {card} must be below {cards}")) }
+    }
+
+    /// The ledger as JSON. A process that has ended holds nothing in it, unless freed memory is
+    /// delayed.
+    pub fn report(&self) -> serde_json::Value {
+        let inner = self.settled();
         let mut time = self.time();
         time.catch_up();
         let activities: Vec<_> = inner.counters.iter().map(ClientCounters::activity).collect();
-        report::ledger(&self.cards, &inner.ledger, &activities, &time.machine)
+        let (ledger, partitions) = (&inner.ledger, &inner.partitions);
+        let (devices, opened) = (partitions.devices(), partitions.opened());
+        report::ledger(&self.cards, &devices, ledger, &activities, opened, &time.machine)
     }
 
     /// When each process had the compute engine of which card, as JSON.
@@ -260,6 +371,9 @@ impl Node {
 impl Inner {
     fn charge(&mut self, client: ClientId, card: usize, request: &Request) -> Option<Reply> {
         let kind = Kind::from_wire(request.kind)?;
+        if self.ledger.limits.backend == Some(Backend::Dmem) {
+            memory_limits::locate(&mut self.ledger, client);
+        }
         let mut reply = Reply::default();
         let (amount, rooms) = (request.amount, request.rooms);
         match request.operation {

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 /// A client's process, and a second handle of its connection.
 pub struct Peer {
     pid: u32,
+    uid: u32,
     stream: UnixStream,
 }
 
@@ -28,12 +29,18 @@ impl Peer {
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { pid: peer.pid as u32, stream: stream.try_clone()? })
+        Ok(Self { pid: peer.pid as u32, uid: peer.uid, stream: stream.try_clone()? })
     }
 
     /// Its PID, in the server's namespace.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Whether its user is root, or the user of this server, who is as good as root on this GPU.
+    pub fn is_privileged(&self) -> bool {
+        // SAFETY: the call takes nothing and cannot fail.
+        self.uid == 0 || self.uid == unsafe { libc::geteuid() }
     }
 
     /// Whether it has closed the connection. The kernel does so before others see that a process has

@@ -19,8 +19,8 @@ use stub_engine::wire::{self, Operation, Reply, Request};
 
 /// The longest name a group can have.
 const GROUP_NAME_MAX: u64 = 256;
-/// The longest name a kernel can have. Compilers generate names of some kilobytes.
-const KERNEL_NAME_MAX: u64 = 1 << 20;
+/// The longest text of a request. Compilers generate kernel names of some kilobytes.
+const TEXT_MAX: u64 = 1 << 20;
 
 /// Serves until a signal or the `shutdown` command.
 pub fn run(options: &Options) -> Result<(), String> {
@@ -44,7 +44,8 @@ pub fn run(options: &Options) -> Result<(), String> {
 pub fn start(options: &Options) -> Result<Arc<Node>, String> {
     let cards = profile::cards(&options.cards)?;
     let time = Timekeeper::new(cards.len(), options.slicing, options.has_virtual_clock);
-    let node = Arc::new(Node::new(cards, options.free_delay, time));
+    let (root, limits) = (options.root.clone(), options.memory_limits);
+    let node = Arc::new(Node::new(cards, options.free_delay, time, root, limits)?);
     let clients = listen(&options.socket)?;
     let controls = listen(&options.control)?;
     each_connection(clients, Arc::clone(&node), serve_client);
@@ -109,9 +110,12 @@ fn each_connection(listener: UnixListener, node: Arc<Node>, serve: fn(UnixStream
 fn serve_client(mut stream: UnixStream, node: &Node) {
     let Ok(client) = attach(&mut stream, node) else { return };
     while let Ok(request) = Request::read(&mut stream) {
-        let has_text = request.operation == Operation::Kernel;
+        let has_text = matches!(
+            request.operation,
+            Operation::Kernel | Operation::Mig | Operation::MemoryLimits
+        );
         let length = if has_text { request.amount } else { 0 };
-        let Ok(text) = read_text(&mut stream, length, KERNEL_NAME_MAX) else { break };
+        let Ok(text) = read_text(&mut stream, length, TEXT_MAX) else { break };
         let Some(reply) = node.answer(client, &request, &text) else { break };
         if wire::send(&stream, &reply).is_err() {
             break;
@@ -131,7 +135,7 @@ fn read_text(stream: &mut UnixStream, length: u64, longest: u64) -> io::Result<S
 
 fn attach(stream: &mut UnixStream, node: &Node) -> io::Result<stub_engine::ledger::ClientId> {
     let request = Request::read(stream)?;
-    let cards = serde_json::to_vec(&node.cards)?;
+    let cards = serde_json::to_vec(&node.cards())?;
     if request.operation == Operation::Cards {
         wire::send(stream, &Reply::default().with_tail(&cards))?;
         return Err(io::ErrorKind::ConnectionAborted.into());

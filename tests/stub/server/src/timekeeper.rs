@@ -17,6 +17,8 @@ struct Source {
     taken: u64,
     /// The instant of its last item: an item of a delayed thread cannot be before it.
     last: u64,
+    /// The card of which it uses a MIG device, and the device's index in the machine.
+    device: Option<(u32, u32)>,
 }
 
 /// Machine and rings.
@@ -39,7 +41,15 @@ impl Timekeeper {
     /// Adds a client.
     pub fn attach(&mut self, group: &str, page: Arc<Shared>) {
         self.machine.attach(group);
-        self.sources.push(Some(Source { page, taken: 0, last: 0 }));
+        self.sources.push(Some(Source { page, taken: 0, last: 0, device: None }));
+    }
+
+    /// Puts a client's work for a card on a MIG device of it.
+    pub fn open(&mut self, client: usize, card: usize, device: usize) {
+        self.machine.grow(device + 1);
+        if let Some(source) = &mut self.sources[client] {
+            source.device = Some((card as u32, device as u32));
+        }
     }
 
     /// Removes a client.
@@ -58,10 +68,15 @@ impl Timekeeper {
     fn take_in(&mut self, until: u64) {
         let mut items: Vec<(usize, Item)> = Vec::new();
         for (client, source) in self.sources.iter_mut().enumerate() {
-            let Some(Source { page, taken, last }) = source else { continue };
+            let Some(Source { page, taken, last, device }) = source else { continue };
             page.ring.take(taken, until, |mut item| {
                 item.at = item.at.max(*last);
                 *last = item.at;
+                if let Some((card, device)) = *device
+                    && item.card == card
+                {
+                    item.card = device;
+                }
                 items.push((client, item));
             });
         }

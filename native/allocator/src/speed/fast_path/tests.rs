@@ -12,7 +12,7 @@ use crate::wire::parse::parse;
 
 const MODES: [&str; 6] = ["full", "memory", "exclusive", "share", "topology", "mps"];
 const PLACEMENTS: [&str; 3] = ["null", "\"binpack\"", "\"spread\""];
-const WISHES: [&str; 8] = [
+const WISHES: [&str; 9] = [
     "",
     r#""order": ["binpack"]"#,
     r#""order": ["spread", "binpack"], "node_order": "spread""#,
@@ -21,6 +21,7 @@ const WISHES: [&str; 8] = [
     r#""avoid_types": ["T4"], "mode": "hami-core""#,
     r#""weights": {"slot": 0, "core": 3, "memory": 7}"#,
     r#""mode": "mps", "node_order": "binpack""#,
+    r#""isolation": "kernel""#,
 ];
 const ASKS: [&str; 7] = [
     r#""memory": {"mib": 70}"#,
@@ -39,11 +40,12 @@ fn node(mode: &str, placement: &str, step: usize) -> Node {
         let model = ["Tesla T4", "A100", "A100"][(at + step) % 3];
         let (memory, foreign) = (800 + 100 * kind, 150 * usize::from(at == 3));
         let (cores, slots) = ([100, 100, 150][step % 3], 3 + kind % 2);
+        let level = ["preload", "kernel", "mig"][(at * kind + step) % 3];
         let (healthy, cordoned) = ((at + step) % 9 != 4, (at + step) % 11 == 5);
         format!(
             r#"{{"uuid": "g{at}", "index": {at}, "model": "{model}", "memory_mib": {memory},
             "cores": {cores}, "slots": {slots}, "healthy": {healthy}, "cordoned": {cordoned},
-            "foreign_mib": {foreign}}}"#
+            "foreign_mib": {foreign}, "level": "{level}"}}"#
         )
     };
     let cards: Vec<String> = (0..step % 7).map(card).collect();

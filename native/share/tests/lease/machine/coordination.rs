@@ -129,7 +129,7 @@ impl Machine {
             if decision.wake_at == Some(self.now) {
                 continue;
             }
-            // The coordinator ticks more often while launches need permission.
+            // The coordinator ticks more often while launches need admission.
             let tick = if decision.wake_at.is_some() { 10 * MS } else { 100 * MS };
             let at = decision.wake_at.unwrap_or(u64::MAX).min(self.now + tick);
             let late = at.max(self.now + US) + self.prng.below(20 * US);

@@ -20,6 +20,7 @@ pub use holding::{Holding, Kind, Level, Walk};
 pub use shared::{ObjectId, Probe, SharedRecord};
 
 use crate::Refusal;
+use crate::memory_limits::MemoryLimits;
 use crate::profile::{Card, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +35,9 @@ pub struct CardRecord {
     pub refused: u64,
     /// For each planned refusal, how many allocations are left until it happens.
     planned_refusals: Vec<u64>,
+    /// The card and GPU instance whose memory it is, if it is a MIG device. The devices of one GPU
+    /// instance share its memory.
+    instance: Option<(usize, u32)>,
 }
 
 /// The largest managed allocation: more than any machine has, and small enough that sums do not
@@ -94,27 +98,34 @@ pub struct Ledger {
     pub shared: BTreeMap<ObjectId, SharedRecord>,
     /// Those of them that no client holds, and exported descriptors keep.
     pub kept: BTreeSet<ObjectId>,
+    /// The driver's own limits of cgroups.
+    pub limits: MemoryLimits,
 }
 
 impl Ledger {
     /// An empty ledger of these cards.
     pub fn new(cards: &[Card]) -> Self {
-        let cards = cards
-            .iter()
-            .map(|card| CardRecord {
-                profile: card.profile.clone(),
-                capacity: card.profile.usable(),
-                all: Holding::default(),
-                refused: 0,
-                planned_refusals: Vec::new(),
-            })
-            .collect();
+        let cards = cards.iter().map(|card| CardRecord::new(&card.profile)).collect();
         Self {
             cards,
             clients: Vec::new(),
             groups: Vec::new(),
             shared: BTreeMap::new(),
             kept: BTreeSet::new(),
+            limits: MemoryLimits::default(),
+        }
+    }
+
+    /// Begins the record of a MIG device, behind those of the cards. Nobody holds its memory.
+    pub fn put_device(&mut self, index: usize, profile: &Profile, instance: (usize, u32)) {
+        let count = self.cards.len().max(index + 1);
+        self.cards.resize_with(count, || CardRecord::new(profile));
+        self.cards[index] = CardRecord { instance: Some(instance), ..CardRecord::new(profile) };
+        let clients = self.clients.iter_mut().map(|record| &mut record.holdings);
+        clients.for_each(|holdings| holdings.resize(count, Holding::default()));
+        for group in &mut self.groups {
+            group.holdings.resize(count, Holding::default());
+            group.holdings[index] = Holding::default();
         }
     }
 
@@ -139,13 +150,14 @@ impl Ledger {
         kind: Kind,
         bytes: u64,
     ) -> Result<(), Refusal> {
+        let left = self.left(client, card);
         let record = &mut self.cards[card];
         let planned = kind.is_requested() && record.is_planned_refusal();
         let rounding = record.rounding(kind, bytes);
         let has_room = if kind == Kind::Managed {
             bytes <= MANAGED_MAX
         } else {
-            bytes.saturating_add(rounding) <= record.left()
+            bytes.saturating_add(rounding) <= left
         };
         if planned || !has_room {
             record.refused += 1;
@@ -181,9 +193,9 @@ impl Ledger {
         rooms: [u64; 2],
         bytes: u64,
     ) -> Result<Option<u64>, NotHeld> {
+        let left = self.left(client, card);
         let record = &mut self.cards[card];
         let planned = record.is_planned_refusal();
-        let left = record.left();
         let room = rooms.into_iter().find(|room| *room <= left && !planned);
         let Some(room) = room else {
             record.refused += 1;
@@ -234,9 +246,13 @@ impl Ledger {
     #[inline]
     fn each(&mut self, client: ClientId, card: usize, change: impl Fn(&mut Holding)) {
         change(&mut self.cards[card].all);
-        let client = &mut self.clients[client.0];
-        change(&mut client.holdings[card]);
-        change(&mut self.groups[client.group].holdings[card]);
+        let record = &mut self.clients[client.0];
+        let before = record.holdings[card].bytes();
+        change(&mut record.holdings[card]);
+        change(&mut self.groups[record.group].holdings[card]);
+        if self.limits.backend.is_some() && self.cards[card].instance.is_none() {
+            self.limits.change(card, client, before, record.holdings[card].bytes());
+        }
     }
 
     /// Marks a client as ended; its bytes stay charged until [`Ledger::free_all`].
@@ -252,6 +268,26 @@ impl Ledger {
             self.each(client, card, |holding| holding.take_all(&held));
         }
         self.clients[client.0].state = State::Freed;
+    }
+
+    /// Whether the memory of a client is free.
+    pub fn is_freed(&self, client: ClientId) -> bool {
+        self.clients[client.0].state == State::Freed
+    }
+
+    /// Whether a client has memory of a card.
+    pub fn has_memory(&self, client: ClientId, card: usize) -> bool {
+        self.clients[client.0].holdings[card].bytes() > 0
+    }
+
+    /// Bytes of a card that a client can allocate.
+    fn left(&self, client: ClientId, card: usize) -> u64 {
+        let record = &self.cards[card];
+        let Some(instance) = record.instance else {
+            return record.left().min(self.limits.left(card, client));
+        };
+        let others = self.cards.iter().filter(|other| other.instance == Some(instance));
+        record.capacity - others.map(|other| other.all.bytes()).sum::<u64>()
     }
 
     /// Bytes of a card in use.
@@ -278,6 +314,17 @@ impl Ledger {
 }
 
 impl CardRecord {
+    fn new(profile: &Profile) -> Self {
+        Self {
+            profile: profile.clone(),
+            capacity: profile.usable(),
+            all: Holding::default(),
+            refused: 0,
+            planned_refusals: Vec::new(),
+            instance: None,
+        }
+    }
+
     /// Bytes that are not in use.
     fn left(&self) -> u64 {
         self.capacity - self.all.bytes()

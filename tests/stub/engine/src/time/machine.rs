@@ -43,6 +43,13 @@ impl Machine {
         }
     }
 
+    /// Has so many cards at least.
+    pub fn grow(&mut self, cards: usize) {
+        let cards = cards.max(self.state.cards.len());
+        self.state.cards.resize(cards, Card::default());
+        self.bills.pages.iter_mut().for_each(|page| page.resize(cards, Bill::default()));
+    }
+
     /// The machine's time: everything up to it has happened.
     pub fn now(&self) -> u64 {
         self.state.now
@@ -269,7 +276,7 @@ impl Machine {
 
     /// How busy a card was lately, in percent, with the work of all clients.
     pub fn card_percent(&self, card: usize) -> u32 {
-        let pages = self.bills.pages.iter().map(|cards| &cards[card]);
+        let pages = self.bills.pages.iter().filter_map(|cards| cards.get(card));
         let recent: u64 = pages.map(|page| page.recent(self.state.now)).sum();
         (recent * 100 / PERIOD_NS) as u32
     }

@@ -75,7 +75,9 @@ pub fn attribute_of(card: &Card, attribute: CUdevice_attribute) -> Answer<i32> {
 
 /// `cuDeviceGetAttribute`
 pub fn attribute(value: Out<i32>, attribute: CUdevice_attribute, device: CUdevice) -> Answer {
-    value.put(attribute_of(driver()?.card(device)?, attribute)?)
+    let (driver, found) = (driver()?, attribute_of(driver()?.card(device)?, attribute)?);
+    let is_mps = attribute == CU_DEVICE_ATTRIBUTE_MPS_ENABLED;
+    value.put(if is_mps { driver.is_mps_client.into() } else { found })
 }
 
 /// `cuDeviceGetPCIBusId`
@@ -93,33 +95,46 @@ pub fn can_access_peer(answer: Out<i32>, device: CUdevice, peer: CUdevice) -> An
     answer.put(0)
 }
 
-/// The engine's cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them among
-/// those that the process has.
+/// The cards behind device ordinals 0, 1, …, as `CUDA_VISIBLE_DEVICES` chooses them among those that
+/// the process has. Of a card in MIG mode these are its MIG devices.
 ///
 /// An entry is an index, a UUID or the start of one. The list ends at the first entry that matches
-/// no card. If a card is named twice, no card is visible.
-pub fn visible(cards: &[&Card], list: Option<&str>) -> Vec<usize> {
-    let Some(list) = list else { return cards.iter().map(|card| card.index).collect() };
-    let mut devices = Vec::new();
-    for card in list.split(',').map_while(|entry| named(cards, entry.trim())) {
-        if devices.contains(&card) {
-            return Vec::new();
-        }
-        devices.push(card);
+/// no card. If a card is named twice, no card is visible. The index of a card in MIG mode stands for
+/// its first MIG device, and a MIG device is the last one: a process cannot use two.
+pub fn visible<'a>(cards: &'a [Card], list: Option<&str>) -> Vec<&'a Card> {
+    let mut devices: Vec<&Card> = match list {
+        None => firsts(cards).collect(),
+        Some(list) => list.split(',').map_while(|entry| named(cards, entry.trim())).collect(),
+    };
+    let is_twice = |(at, card): (usize, &&Card)| devices[..at].contains(card);
+    if devices.iter().enumerate().any(is_twice) {
+        return Vec::new();
     }
+    let first_mig_device = devices.iter().position(|card| card.is_mig_device);
+    devices.truncate(first_mig_device.map_or(devices.len(), |at| at + 1));
     devices
 }
 
-fn named(cards: &[&Card], entry: &str) -> Option<usize> {
+/// Each card, or its first MIG device.
+fn firsts(cards: &[Card]) -> impl Iterator<Item = &Card> {
+    let before = |at: usize| at.checked_sub(1).map(|at| cards[at].index);
+    cards
+        .iter()
+        .enumerate()
+        .filter(move |(at, card)| before(*at) != Some(card.index))
+        .map(|it| it.1)
+}
+
+fn named<'a>(cards: &'a [Card], entry: &str) -> Option<&'a Card> {
     if let Ok(position) = entry.parse::<usize>() {
-        return cards.get(position).map(|card| card.index);
+        return firsts(cards).nth(position);
     }
     if !entry.starts_with("GPU-") && !entry.starts_with("MIG-") {
         return None;
     }
     let mut found = cards.iter().filter(|card| card.uuid().starts_with(entry));
     match (found.next(), found.next()) {
-        (Some(card), None) => Some(card.index),
+        (Some(card), None) => Some(card),
         _ => None,
     }
 }
@@ -129,13 +144,16 @@ mod tests {
     use super::*;
     use stub_engine::profile;
 
+    fn indices(cards: &[Card], list: Option<&str>) -> Vec<usize> {
+        visible(cards, list).iter().map(|card| card.index).collect()
+    }
+
     #[test]
     fn every_spelling_of_a_card_is_understood() {
         let cards = profile::cards("a100,a100,a100-mig-3g").expect("cards");
         let (second, mig) = (cards[1].uuid(), cards[2].uuid());
-        let cards: Vec<_> = cards.iter().collect();
-        let of = |list: &str| visible(&cards, Some(list));
-        assert_eq!(visible(&cards, None), [0, 1, 2]);
+        let of = |list: &str| indices(&cards, Some(list));
+        assert_eq!(indices(&cards, None), [0, 1, 2]);
         assert_eq!(of("1, 0"), [1, 0]);
         assert_eq!(of(&second), [1]);
         assert_eq!(of(&second[..12]), [1]);
@@ -146,7 +164,7 @@ mod tests {
         assert!(of("GPU-").is_empty(), "a prefix of several cards names none");
         assert!(of("0,0").is_empty(), "a card named twice");
         assert!(of("all").is_empty());
-        let some = |list| visible(&cards[1..], list);
+        let some = |list| indices(&cards[1..], list);
         assert_eq!(some(None), [1, 2], "the process has two of the cards");
         assert_eq!(some(Some("1,0")), [2, 1], "indices count the cards that the process has");
         assert!(some(Some("2")).is_empty());

@@ -67,11 +67,17 @@ impl Kernel {
 
     /// The engine's work. It takes `most` multiprocessors at most.
     fn work(&self, driver: &Driver, card: usize, most: u32) -> Work {
-        let sm_count = u64::from(driver.engine.cards()[card].profile.sm_count.max(1));
+        let profile = &driver.engine.cards()[card].profile;
+        let sm_count = u64::from(profile.sm_count.max(1));
         // A block takes one multiprocessor: a grid with as many blocks fills the card.
-        let taken = blocks(&self.grid).min(u64::from(most)).min(sm_count);
+        let blocks = blocks(&self.grid);
+        let taken = blocks.min(u64::from(most)).min(sm_count);
         let demand = taken * u64::from(FULL) / sm_count;
-        Work::Kernel { name: self.function.number(driver), ns: self.ns, demand: demand as u32 }
+        // The duration is that on a whole card. A MIG device does the same blocks with fewer
+        // multiprocessors.
+        let at_once = blocks.min(u64::from(profile.card_sm_count)).max(sm_count);
+        let ns = self.ns.saturating_mul(at_once) / sm_count;
+        Work::Kernel { name: self.function.number(driver), ns, demand: demand as u32 }
     }
 }
 

@@ -36,6 +36,8 @@ impl Server {
             with_parent: false,
             slicing: Slicing::default(),
             has_virtual_clock: false,
+            root: None,
+            memory_limits: None,
         };
         Self { node: serve::start(&options).expect("server"), options }
     }

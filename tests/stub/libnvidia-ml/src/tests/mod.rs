@@ -67,6 +67,8 @@ impl Here {
             with_parent: false,
             slicing: Slicing::default(),
             has_virtual_clock: false,
+            root: None,
+            memory_limits: None,
         };
         let node = serve::start(&options).expect("server");
         ok!(nvmlInit_v2());

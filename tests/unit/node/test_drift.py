@@ -1,6 +1,6 @@
 """Processes on the cards that no allocation explains."""
 
-from hami_py.model.pods.wire import CardAllocation, PodName
+from hami_py.model.pods.wire import CardAllocation
 from hami_py.node.drift import Finding, Observed, excess, findings
 from hami_py.node.ledger import Entry
 
@@ -9,10 +9,8 @@ MIB = 1 << 20
 
 def entry(pod: str, card: str, memory_mib: int = 1000, container: str = "main") -> Entry:
     cards = (CardAllocation(card, memory_mib, 30),)
-    name = PodName(pod, "default", pod)
-    return Entry(
-        f"slot-{pod}-{container}", name, container, ("x",), cards, cards, "l", "full", "normal"
-    )
+    name = (f"slot-{pod}-{container}", pod, "default", pod, container)
+    return Entry(*name, ("x",), cards, cards, "l", "full", "normal")
 
 
 def process(

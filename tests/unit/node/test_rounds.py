@@ -2,8 +2,10 @@
 
 import threading
 
-from hami_py.agent.rounds import Rounds
+import pytest
+
 from hami_py.errors import StateError
+from hami_py.node.rounds import Rounds
 from support.launcher import until
 
 LONG = 3600.0
@@ -60,3 +62,21 @@ def test_a_step_that_hangs_does_not_keep_its_agent_from_ending() -> None:
     assert rounds.is_running
     goes_on.set()
     until(lambda: not rounds.is_running, "it has ended")
+
+
+def test_an_error_is_logged_when_it_is_a_new_one(caplog: pytest.LogCaptureFixture) -> None:
+    errors = iter(["full", "full", "read-only", None, "read-only"])
+    stopping = threading.Event()
+
+    def fails() -> None:
+        rounds.wake()
+        error = next(errors, "end")
+        if error == "end":
+            stopping.set()
+        elif error is not None:
+            raise StateError("the ledger", error, "free some space")
+
+    rounds = Rounds("test", [fails], LONG, stopping)
+    rounds.run()
+    said = [message.split(": ")[2].split(";")[0] for message in caplog.messages]
+    assert said == ["full", "read-only", "read-only"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hami_py.model.pods.wire import Card
-from hami_py.node.known_cards import KnownCards
+from hami_py.node.cards import KnownCards
 
 A, B = Card("GPU-a", 0, "A100", 8000), Card("GPU-b", 1, "A100", 8000)
 

@@ -14,7 +14,7 @@ _END_S = 2.0
 class Rounds:
     """Rounds of some steps, in a thread of their own or in that of a caller of ``run``.
 
-    A step that fails is logged, and taken again in the next round.
+    A step that fails is taken again in the next round. An error is logged when it is a new one.
 
     Args:
         name: what the steps do.
@@ -56,12 +56,16 @@ class Rounds:
 
     def run(self) -> None:
         """Do rounds until ``stopping`` is set."""
+        said: dict[int, str] = {}
         while not self._stopping.is_set():
-            for step in self._steps:
+            for number, step in enumerate(self._steps):
                 try:
                     step()
+                    said.pop(number, None)
                 except HamiError as error:
-                    _log.error("%s: %s", self._name, error)
+                    if said.get(number) != str(error):
+                        _log.error("%s: %s", self._name, error)
+                    said[number] = str(error)
                 except Exception:
                     _log.exception("%s", self._name)
             self._wake.wait(self._period_s)

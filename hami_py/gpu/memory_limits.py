@@ -1,0 +1,152 @@
+"""The driver's own limits on the memory of cgroups (NVML of CUDA 13.4 and newer).
+
+The kernel enforces them for every program of a cgroup, without the preload library. One of two back
+ends does it: the kernel's cgroup controller ``dmem``, or the driver itself (``misc``). Where memory
+from before a limit counts, and limits nest, it is ``dmem``; ``misc`` counts only memory from after
+the limit, and keeps what it knows of a cgroup that was removed.
+
+The structures: nvmlSetMemoryLimits_v1_t and nvmlGetMemoryLimits_v1_t, bytes; a soft limit of 0 and
+a hard limit of 2^64-1 are none.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+
+import pynvml  # type: ignore[import-untyped]
+
+from hami_py.errors import DriverError
+from hami_py.gpu.nvml import session
+
+Backend: TypeAlias = Literal["dmem", "misc"]
+
+_T = TypeVar("_T")
+
+_NONE = 2**64 - 1
+
+_DEADLINE_S = 5.0
+"""A call takes microseconds, but NVML can hang. The container's start waits for it."""
+
+_FIX = "check `nvidia-smi` and `dmesg` on the node"
+
+
+class _Caller:
+    """Calls NVML with a deadline. While a call hangs, the next ones fail at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: threading.Thread | None = None
+
+    def call(self, ask: Callable[[], _T]) -> _T:
+        results: list[_T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                with session():
+                    results.append(ask())
+            except BaseException as error:
+                errors.append(error)
+
+        with self._lock:
+            if self._last is None or not self._last.is_alive():
+                # A daemon: the process can exit although NVML hangs.
+                self._last = threading.Thread(target=run, name="memory-limits", daemon=True)
+                self._last.start()
+                self._last.join(_DEADLINE_S)
+        if errors:
+            raise errors[0]
+        if not results:
+            raise DriverError("NVML", f"it has not answered for {_DEADLINE_S:.0f} s", _FIX)
+        return results[0]
+
+
+_caller = _Caller()
+
+
+def backend(cgroup: Path) -> Backend | None:
+    """The part of the driver that limits memory on this machine; None = it has none.
+
+    Args:
+        cgroup: any cgroup but the root. One without a limit has none after that either.
+
+    Raises:
+        DriverError, NoDriver: NVML fails or hangs.
+    """
+
+    def ask() -> Backend | None:
+        # A card, not an instance of it: instances have no limits.
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        try:
+            _get(handle, cgroup)
+        except pynvml.NVMLError_FunctionNotFound:
+            return None
+        except pynvml.NVMLError_NotSupported:
+            # So it is with misc, too, for a cgroup without a limit.
+            with suppress(pynvml.NVMLError_NotSupported):
+                _set(handle, cgroup, None)
+                return "misc"
+            return None
+        return "dmem"
+
+    return _caller.call(ask)
+
+
+def set_limits(cgroup: Path, limits: Mapping[str, int | None]) -> None:
+    """Limit the memory of a cgroup on some cards, and check that the driver says the same.
+
+    Args:
+        cgroup: the full path of its directory.
+        limits: the bytes by the card's UUID; None = no limit.
+
+    Raises:
+        DriverError: a card refuses its limit, or NVML fails or hangs. Other cards may be limited.
+    """
+
+    def ask() -> None:
+        for uuid, limit in limits.items():
+            what = f"card {uuid}: the memory limit of {cgroup}"
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                _set(handle, cgroup, limit)
+                found = _get(handle, cgroup) if limit is not None else None
+            except pynvml.NVMLError as error:
+                raise DriverError(what, str(error), _FIX) from error
+            if found != limit:
+                why = f"{limit} bytes were set, and the driver says {found}"
+                raise DriverError(what, why, "let no other program change limits of containers")
+
+    _caller.call(ask)
+
+
+def read_limits(cgroup: Path, uuids: list[str]) -> dict[str, int | None]:
+    """The limits of a cgroup on some cards, in bytes by UUID; None = no limit.
+
+    Raises:
+        DriverError: NVML fails or hangs.
+    """
+
+    def ask() -> dict[str, int | None]:
+        return {uuid: _read(uuid, cgroup) for uuid in uuids}
+
+    return _caller.call(ask)
+
+
+def _read(uuid: str, cgroup: Path) -> int | None:
+    with suppress(pynvml.NVMLError_NotSupported):
+        return _get(pynvml.nvmlDeviceGetHandleByUUID(uuid), cgroup)
+    return None
+
+
+def _set(handle: object, cgroup: Path, limit: int | None) -> None:
+    hard = _NONE if limit is None else limit
+    limits = pynvml.c_nvmlSetMemoryLimits_v1_t(str(cgroup).encode(), 0, hard)
+    pynvml.nvmlDeviceSetMemoryLimits_v1(handle, limits)
+
+
+def _get(handle: object, cgroup: Path) -> int | None:
+    limits = pynvml.c_nvmlGetMemoryLimits_v1_t(str(cgroup).encode())
+    pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
+    return None if limits.hardLimit == _NONE else int(limits.hardLimit)

@@ -1,0 +1,124 @@
+"""The node's cards: those that answer, with their health and foreign memory, and those on disk.
+
+The file has the cards that were seen on this node, so that a lost card stays known after a restart.
+MIG slices are left out: they get new UUIDs when they are made again. To forget a card that was
+taken out of the node, remove the file, and restart the agent.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from hami_py.gpu.health import ALL
+from hami_py.gpu.inventory import Instance, Inventory
+from hami_py.model.cards import UNKNOWN, DriverMemory, is_mig
+from hami_py.model.pods.wire import Card
+from hami_py.node.decision import Capacity
+
+
+class Cards:
+    """The node's cards, as they are known now.
+
+    Attributes:
+        are_complete: each GPU of the node has answered.
+        instances: where each MIG instance is, by UUID.
+        partitioned: the UUIDs of the GPUs in MIG mode, which are no cards.
+    """
+
+    def __init__(self) -> None:
+        self.are_complete = False
+        self.instances: Mapping[str, Instance] = {}
+        self.partitioned: frozenset[str] = frozenset()
+        self._measured: Mapping[str, DriverMemory] = {}
+        self._cards: Mapping[str, Card] = {}
+        self._driver_memory: Mapping[str, DriverMemory] = {}
+        self._unhealthy: Mapping[str, str] = {}
+        self._foreign_mib: Mapping[str, int] = {}
+
+    def add(self, found: Inventory) -> bool:
+        """Take the cards that answer now; whether there are new ones. Known ones stay."""
+        new = {card.uuid: card for card in found.cards if card.uuid not in self._cards}
+        self._cards = {**self._cards, **new}
+        self._driver_memory = {**self._driver_memory, **found.driver_memory}
+        self.instances = {**self.instances, **found.instances}
+        self.partitioned |= found.partitioned
+        self.are_complete = not found.left_out
+        return bool(new)
+
+    def set_measured(self, measured: Mapping[str, DriverMemory]) -> None:
+        """Replace what was measured of the driver's memory, by model; others have estimates."""
+        self._measured = dict(measured)
+
+    def set_unhealthy(self, unhealthy: Mapping[str, str]) -> None:
+        """Replace the reasons by which cards are unhealthy; ``ALL`` stands for all cards."""
+        self._unhealthy = dict(unhealthy)
+
+    def set_foreign(self, memory_mib: Mapping[str, int]) -> bool:
+        """Replace the memory that no allocation covers, by UUID; whether that is a change."""
+        changed = self._foreign_mib != memory_mib
+        self._foreign_mib = dict(memory_mib)
+        return changed
+
+    def unhealthy(self) -> dict[str, str]:
+        """The reasons by the UUIDs of the cards that are unhealthy."""
+        of_all = self._unhealthy.get(ALL)
+        found = {uuid: self._unhealthy.get(uuid, of_all) for uuid in self._cards}
+        return {uuid: why for uuid, why in found.items() if why is not None}
+
+    @property
+    def all(self) -> tuple[Card, ...]:
+        """All cards, with their health and foreign memory."""
+        unhealthy = self.unhealthy()
+        return tuple(
+            replace(
+                card,
+                healthy=card.uuid not in unhealthy,
+                foreign_mib=self._foreign_mib.get(card.uuid, 0),
+            )
+            for card in self._cards.values()
+        )
+
+    def capacities(self) -> dict[str, Capacity]:
+        """What may be allocated of each card."""
+        unhealthy = self.unhealthy()
+        return {
+            card.uuid: Capacity(card.memory_mib, card.cores, unhealthy.get(card.uuid))
+            for card in self.all
+        }
+
+    def driver_memory(self, uuid: str) -> DriverMemory:
+        """What the driver takes of a card beyond what programs request."""
+        card = self._cards.get(uuid)
+        estimate = self._driver_memory.get(uuid, UNKNOWN)
+        return self._measured.get(card.model, estimate) if card is not None else estimate
+
+
+class KnownCards:
+    """The file, which is written when the cards change, and not when the file does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._written = path, b""
+
+    def read(self) -> tuple[Card, ...]:
+        """The cards; none if the file is missing or damaged, because they are only a memory."""
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return msgspec.json.decode(self._path.read_bytes(), type=tuple[Card, ...])
+        return ()
+
+    def remember(self, cards: Iterable[Card]) -> None:
+        """Replace the file, unless these cards were written last.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        whole = [card for card in cards if not is_mig(card.uuid)]
+        lasting = [replace(card, healthy=True, foreign_mib=0) for card in whole]
+        content = msgspec.json.encode(lasting)
+        if content != self._written:
+            aside = self._path.with_name(f".{self._path.name}.new")
+            aside.write_bytes(content)
+            aside.replace(self._path)
+            self._written = content
