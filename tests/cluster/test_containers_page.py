@@ -204,7 +204,9 @@ def test_the_commands_of_the_page_limit_a_container(podman: Podman, gpu: StubSer
         typed(SET)
         (slice_,) = json.loads(typed([*PS, "--json"]))
         assert slice_["cards"][0]["memory_limit"] == 6 * GIB
-        typed(["podman", "exec", "CONTAINER", "touch", "/tmp/end"])  # noqa: S108
+        # The container can be gone before podman has read the status of `touch`.
+        end = ("podman", "exec", names["CONTAINER"], "touch", "/tmp/end")  # noqa: S108
+        run(podman.words(*end), podman.env, deadline=300)
         done = started.finish()
     assert (done.code, done.err) == (7, "")
 
