@@ -9,8 +9,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hami_py.agent.figures import Figures
 from hami_py.agent.hook_server import HookServer
+from hami_py.agent.instances import Instances
 from hami_py.agent.kernel_limits import KernelLimits, why_none
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import PodStore
@@ -78,12 +81,12 @@ class ActiveAgent:
         self._node = Reference("Node", settings.node, settings.node)
         installed = library.install(settings.library, settings.paths.libraries)
         self._state = self._open(cards, pods, node, library.hook_file(installed))
-        self._answered = {card.uuid for card in cards.all} | cards.partitioned
+        self._answered = {card.uuid for card in cards.all} | cards.divided
         self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
         self._made_at = -math.inf
         self._devices = DeviceList()
-        self._health = Health(self.wake)
+        self._health = Health(self.wake, whole=lambda: cards.own)
         self._observer = Observer(
             *(cards, self._state.ledger, self._state.slots, pod_of_process),
             changed=self.wake,
@@ -92,7 +95,8 @@ class ActiveAgent:
         reports = Reports(
             *(self._state, self._observer, events.write, self._node), killed=settings.killed
         )
-        self._handlers = Preparation(settings, self._state, installed, events.write)
+        instances = Instances(self._state, self.wake)
+        self._handlers = Preparation(settings, self._state, installed, events.write, instances)
         self._registration = Registration(
             *(settings.paths.device_plugins, settings.pods.profiles[0].gpu),
             *(self._devices, self._handlers),
@@ -111,10 +115,11 @@ class ActiveAgent:
         if self._state.no_kernel is None:
             self._hooks = HookServer(settings.paths.hook_socket, limits.start)
         # With the looks at the processes, because NVML may hang.
-        looking = (self._observer.observe, reports.report, limits.follow)
+        looking = (instances.follow, self._observer.observe, reports.report, limits.follow)
         self._observing = Rounds("observe", looking, settings.period_s)
         steps = (
-            *(self._coordinator.check, self._follow_health, self._tell_devices),
+            *(self._coordinator.check, self._state.follow_mode),
+            *(self._follow_health, self._tell_devices),
             *(self._report_conflict, self._report_mode),
             *(lambda: self._known.remember(self._state.cards.all), self._make_specifications),
             *(self._figures.note_use, self._handlers.adopt, partial(release_ended, self._state)),
@@ -181,6 +186,7 @@ class ActiveAgent:
 
     def run(self) -> None:
         """Work until ``stopping`` is set."""
+        self._state.follow_mode()
         self._tell_devices()
         # The coordinator first: containers that run may need it now.
         self._coordinator.check()
@@ -219,14 +225,19 @@ class ActiveAgent:
 
     def _add_known_cards(self) -> None:
         """Add the cards that an earlier agent has seen, and that do not answer now."""
-        lost = [card for card in self._known.read() if card.uuid not in self._answered]
+        known, cards = self._known.read(), self._state.cards
+        cards.own = cards.divided & {card.uuid for card in known if card.mig is not None}
+        lost = [replace(each, mig=None) for each in known if each.uuid not in self._answered]
         if lost:
             left_out = dict.fromkeys(range(len(lost)), NOT_LISTED)
-            self._state.cards.add(Inventory(tuple(lost), {}, "", left_out))
+            cards.add(Inventory(tuple(lost), {}, "", left_out))
 
     def _without_specification(self) -> list[str]:
-        known = [card.uuid for card in self._state.cards.all]
-        return self._state.specifications.missing(known)
+        cards, specifications = self._state.cards.all, self._state.specifications
+        missing = specifications.missing(card.uuid for card in cards if card.mig is None)
+        # The edits of an instance are made beside those of any card.
+        divided = [card.uuid for card in cards if card.mig is not None]
+        return missing + ([] if divided and specifications.devices() else divided)
 
     def _make_specifications(self) -> None:
         """At the start, because the driver may be another one, and while a card has none."""

@@ -69,9 +69,7 @@ class Figures:
     def _excess(self) -> Iterator[PodExcess]:
         entries = list(self._state.ledger.entries.values())
         unlimited = {
-            each.owner
-            for each in entries
-            if enforcement(each.mode, cards=each.uuids).level == "none"
+            each.owner for each in entries if enforcement(each.mode, mig=each.mig).level == "none"
         }
         for (uid, card), amount in self._observer.beyond.items():
             pod = self._state.pods.get(uid) if uid is not None else None
@@ -118,8 +116,8 @@ class Figures:
             started.add((entry.owner, entry.container))
             account = accounts.get(entry.slot)
             by = self._state.enforcement_of(entry)
-            for row, card in enumerate(entry.cards):
-                limit = self._limit(card, entry.mode, entry.share_mode)
+            for row, (card, seen) in enumerate(zip(entry.cards, entry.seen, strict=True)):
+                limit = self._limit(seen, entry.mode, entry.share_mode)
                 use = slice_card(account, row, limit, indexes.get(card.card))
                 living = None
                 if account is not None:
@@ -140,7 +138,7 @@ class Figures:
         for pod in self._state.pods.all():
             bound, mode = self._state.bound(pod), self._state.mode()
             for name, cards in bound.assignment.containers.items() if bound else ():
-                by = self._state.enforcement(mode, [card.card for card in cards])
+                by = self._state.enforcement(mode, [card.is_mig for card in cards])
                 if (pod.uid, name) not in started and not pod.has_ended(name):
                     for card in cards:
                         limit = self._limit(card, mode)

@@ -153,4 +153,4 @@ def shrink(entry: Entry) -> None:
 
 
 def _limits(entry: Entry) -> dict[str, int | None]:
-    return {card.card: memory_of(card, entry.mode) for card in entry.cards}
+    return {card.card: memory_of(card, entry.mode) for card in entry.seen}

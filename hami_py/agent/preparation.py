@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from hami_py.agent.instances import Instances
 from hami_py.agent.kernel_limits import limits_enforced
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
@@ -47,6 +48,7 @@ class Preparation:
         state: what is known of the node.
         library: the installed library for new containers.
         write: writes an event soon.
+        instances: makes MIG instances.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class Preparation:
         state: NodeState,
         library: Path,
         write: Callable[[Event], None],
+        instances: Instances,
     ) -> None:
         self._settings = settings
-        self._state = state
+        self._state, self._instances = state, instances
         self._library = library
         self._waiting: set[tuple[str, str]] = set()
         self._write = write
@@ -151,7 +154,9 @@ class Preparation:
             found.append(
                 CardAllocation(row.uuid, mib, card.cores if row.share is None else row.share)
             )
-        return tuple(found)
+        # Row i is the i-th card; programs see the instance in place of the GPU.
+        same = len(found) == len(assigned)
+        return tuple(assigned) if same and any(card.mig for card in assigned) else tuple(found)
 
     def _cards_of_admitted(self, size: int) -> Sequence[str]:
         """The cards of the container that the kubelet admits now; empty = unknown.
@@ -183,11 +188,9 @@ class Preparation:
     def _prepare(self, record: DeviceRecord) -> None:
         """Prepare the container of a record: its entry in the ledger, its slot, its devices."""
         state = self._state
-        with state.lock:
-            entry = state.ledger.entries.get(record.slot)
-            if entry is not None:
-                state.prepare(entry)
-                return
+        if record.slot in state.ledger.entries:
+            self._make(record.slot)
+            return
         uid = record.pod_uid
         pod = state.pods.wait(uid, self._settings.assignment_s) or state.pods.mirror(uid)
         if pod is None:
@@ -196,15 +199,24 @@ class Preparation:
         with state.lock:
             decision = self._decide(record, pod) if pod.uid == uid else _STATIC
             if isinstance(decision, Run):
-                entry = self._entry(record, pod, decision.cards)
                 # First the ledger: a slot without an entry would be removed.
-                state.ledger.put(entry)
-                state.prepare(entry)
-                if state.enforcement(entry.mode, entry.uuids).level != "kernel":
-                    # Whether the driver limits it is known when its first process exists.
-                    self._write(limits_enforced(state, entry, pod))
-                return
-        raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
+                state.ledger.put(self._entry(record, pod, decision.cards))
+        if isinstance(decision, Wait):
+            raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
+        entry = self._make(record.slot)
+        if state.enforcement(entry.mode, entry.mig).level != "kernel":
+            # Whether the driver limits it is known when its first process exists.
+            self._write(limits_enforced(state, entry, pod))
+
+    def _make(self, slot: str) -> Entry:
+        """Make what the container of an entry needs: its instances, its slot, its devices."""
+        self._instances.ensure(slot)
+        with self._state.lock:
+            entry = self._state.ledger.entries.get(slot)
+            if entry is None:
+                raise NotYet("the container waits", "its pod has ended", KUBELET_RETRIES)
+            self._state.prepare(entry)
+            return entry
 
     def _tell(self, record: DeviceRecord, error: HamiError) -> None:
         """Tell why a container waits. Without the pod's name there can be no event."""
@@ -221,7 +233,7 @@ class Preparation:
         view = self._state.view()
         bound = view.pods.get(pod.uid)
         assigned = bound.assignment.containers.get(record.container, ()) if bound else ()
-        by = self._state.enforcement(self._state.mode(), [card.card for card in assigned])
+        by = self._state.enforcement(self._state.mode(), [card.is_mig for card in assigned])
         least = self._least_level(pod)
         if LEVELS.index(by.level) < LEVELS.index(least):
             return Wait(
@@ -229,7 +241,8 @@ class Preparation:
                 "delete the pod, so that its controller creates another one for another node",
             )
         if bound is not None:
-            return decide(view, pod.uid, record.container)
+            blocked = self._instances.why_blocked(pod.uid, assigned)
+            return Wait(blocked) if blocked else decide(view, pod.uid, record.container)
         if ASSIGNMENT in pod.annotations:
             return Wait("its assignment cannot be read", "see why in the log of the node agent")
         if self._settings.pods.unassigned == "whole-card":
@@ -268,6 +281,7 @@ class Preparation:
             gang,
             requested.share_mode if requested is not None else "hard",
             self._least_level(pod),
+            instances=self._instances.wanted(cards),
         )
 
     def _requested(self, pod: NodePod, container: str) -> tuple[ParsedContainer | None, str | None]:

@@ -29,6 +29,8 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
         # Without the lock: it takes long on a machine with many processes.
         ended -= find()
     with state.lock:
+        # First its MIG instances are removed.
+        ended -= {each.owner for each in ledger.entries.values() if any(each.places())}
         gone = [entry for entry in ledger.entries.values() if entry.owner in ended]
         # First the ledger: a slot without an entry is removed below.
         ledger.remove(ended)

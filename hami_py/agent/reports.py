@@ -65,7 +65,7 @@ class Reports:
         limited = {
             entry.owner
             for entry in entries
-            if enforcement(entry.mode, cards=entry.uuids).level != "none"
+            if enforcement(entry.mode, mig=entry.mig).level != "none"
         }
         for uid, card in self._observer.exceeding:
             pod = self._state.pods.get(uid) if uid is not None and uid in limited else None

@@ -76,6 +76,17 @@ class NodeState:
                 return read_mode(node, self._settings)
         return self._settings.profiles[0].default_mode
 
+    def follow_mode(self) -> None:
+        """Choose the GPUs on which instances are made. One that has slices stays as it is."""
+        if self.node.node is None:
+            # Then those that an earlier agent has chosen.
+            return
+        mode, cards = self.mode(), self.cards
+        used = [card for each in list(self.ledger.entries.values()) for card in each.cards]
+        own = {card.card for card in used if card.mig is not None}
+        static = {cards.instances[each.card].gpu for each in used if each.card in cards.instances}
+        cards.own = cards.divided & ((cards.divided if mode == "mig" else own) - static)
+
     def bound(self, pod: NodePod) -> BoundPod | None:
         """The pod's assignment, also if the API server does not have it yet."""
         found, changed = bound_pod(pod), self.ledger.changed.get(pod.uid)
@@ -97,7 +108,7 @@ class NodeState:
             replace_fields(
                 card,
                 foreign_mib=card.foreign_mib + unassigned.get(card.uuid, 0),
-                level=self.enforcement(mode, [card.uuid]).level,
+                level=self.enforcement(mode, [card.is_mig]).level,
             )
             for card in self.cards.all
         )
@@ -122,7 +133,7 @@ class NodeState:
             StateError: something cannot be created, its cards have no CDI specification, or the
                 node does not offer the least level of its pod any more.
         """
-        by = self.enforcement(entry.mode, entry.uuids)
+        by = self.enforcement(entry.mode, entry.mig)
         if LEVELS.index(by.level) < LEVELS.index(entry.isolation):
             why = f"{by}, and the pod accepts no less than {entry.isolation} (hami.io/isolation)"
             raise StateError(f"container {entry.container}", why, "delete the pod")
@@ -151,20 +162,25 @@ class NodeState:
         """The enforced limits of an allocation: no time limit with ``core_policy: disable``."""
         return replace_fields(card, cores=0) if self._settings.core_policy == "disable" else card
 
-    def enforcement(self, mode: NodeMode, cards: Iterable[str] = ()) -> Enforcement:
-        """How strongly limits are enforced on these cards of a node of this mode."""
-        return enforcement(mode, self._settings.core_policy, self.no_kernel, cards=cards)
+    def enforcement(self, mode: NodeMode, mig: Iterable[bool] = ()) -> Enforcement:
+        """How strongly limits are enforced on a node of this mode.
+
+        Args:
+            mode: of the node.
+            mig: of each card, whether it is a MIG instance; none = no card is.
+        """
+        return enforcement(mode, self._settings.core_policy, self.no_kernel, mig=mig)
 
     def enforcement_of(self, entry: Entry) -> Enforcement:
         """How strongly the limits of a container are enforced."""
         why = None
         if entry.cgroup is None:
             why = self.no_kernel or "the driver did not limit it when it started"
-        return enforcement(entry.mode, self._settings.core_policy, why, cards=entry.uuids)
+        return enforcement(entry.mode, self._settings.core_policy, why, mig=entry.mig)
 
     def _rows(self, entry: Entry) -> list[LimitRow]:
         return limit_rows(
-            [self.in_force(card) for card in entry.cards],
+            [self.in_force(card) for card in entry.seen],
             entry.injected,
             mode=entry.mode,
             share_mode=entry.share_mode,

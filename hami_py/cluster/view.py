@@ -151,17 +151,22 @@ class ClusterView:
         """The allocated resources by node; a removed node that still has pods is included."""
         return msgspec.json.decode(self._allocator.usage(), type=list[AllocatedNode])
 
-    def enforcement(self, node: str, cards: Iterable[str] = ()) -> Enforcement | None:
-        """How strongly the limits of new containers are enforced on these cards of a node.
+    def enforcement(self, node: str, mig: Iterable[bool] = ()) -> Enforcement | None:
+        """How strongly the limits of new containers are enforced on a node.
 
-        None = the node has no cards.
+        Args:
+            node: its name.
+            mig: of each card of a container, whether it is a MIG instance; none = no card is.
+
+        Returns:
+            None: the node has no cards.
         """
         found = next((each for each in self.usage() if each.present and each.name == node), None)
         if found is None:
             return None
         is_kernel = any(card.level == "kernel" for card in found.cards)
         no_kernel = None if is_kernel else NOTHING_STRONGER
-        return enforcement(found.mode, self._settings.core_policy, no_kernel, cards=cards)
+        return enforcement(found.mode, self._settings.core_policy, no_kernel, mig=mig)
 
     def namespaces(self) -> list[AllocatedNamespace]:
         """The resources of each namespace that has pods or quotas, by name."""

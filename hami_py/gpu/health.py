@@ -12,7 +12,7 @@ This module creates no CUDA context. It has a session of NVML of its own.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 
 import pynvml  # type: ignore[import-untyped]
@@ -74,10 +74,16 @@ class Health:
     Args:
         changed: called when ``unhealthy()`` has changed, from a thread of this object.
         quiet: seconds without another critical XID error until a card has recovered.
+        whole: the UUIDs of the partitioned GPUs that are watched, and not their MIG slices.
     """
 
-    def __init__(self, changed: Callable[[], None], quiet: float = QUIET) -> None:
-        self._changed = changed
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        quiet: float = QUIET,
+        whole: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._changed, self._whole = changed, whole
         self._quiet = quiet
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -160,7 +166,7 @@ class Health:
         """Probe until the end, or until a new session may find more."""
         with self._open() as (cards, error):
             self._known |= cards.keys()
-            opened, silent = time.monotonic(), frozenset[str]()
+            opened, silent, whole = time.monotonic(), frozenset[str](), self._whole()
             while not self._stop.is_set():
                 before = silent
                 reasons = dict.fromkeys(self._known - cards.keys(), error or NOT_LISTED)
@@ -181,6 +187,8 @@ class Health:
                 self._reasons = reasons
                 self._publish()
                 if (silent or error) and time.monotonic() - opened >= REOPEN:
+                    return
+                if self._whole() != whole:
                     return
                 self._pause()
 
@@ -213,7 +221,9 @@ class Health:
                 self._limit = _Limit(OPENING)
                 try:
                     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    slices = mig_slices(gpu) if is_partitioned(gpu) else None
+                    slices = None
+                    if is_partitioned(gpu) and pynvml.nvmlDeviceGetUUID(gpu) not in self._whole():
+                        slices = mig_slices(gpu)
                     for handle in [gpu] if slices is None else slices:
                         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
                         cards[uuid] = _Card(gpu, handle, is_slice=slices is not None)

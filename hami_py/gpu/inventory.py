@@ -1,6 +1,7 @@
 """The cards of a node, as the scheduler gets to know them.
 
-A MIG instance is a card of its own, and its GPU is none. A compute instance that shares the memory
+A MIG instance is a card of its own, and its GPU is none, unless the node agent makes instances on
+it: then it is a card, and no instance of it is. A compute instance that shares the memory
 of its GPU instance with others is left out: the container that has it would have no limit.
 
 Numbers that NVML does not have for a card, such as its NUMA node, are left out. A card that does
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.gpu.driver_memory import driver_memory
-from hami_py.gpu.nvml import cuda_total, is_partitioned, read_each, reported_total, session
+from hami_py.gpu.mig import Instance, instance_of, profiles
+from hami_py.gpu.nvml import cuda_total, partitioned, read_each, reported_total, session
 from hami_py.model.cards import DriverMemory, is_mig
 from hami_py.model.pods.wire import Card
 
@@ -43,21 +45,6 @@ _NVLINK = 100
 
 
 @dataclass(frozen=True)
-class Instance:
-    """Where a MIG instance is.
-
-    Attributes:
-        minor: of the device node of its GPU.
-        gpu_instance: the ID of the GPU instance on the GPU.
-        compute_instance: the ID of the compute instance in the GPU instance.
-    """
-
-    minor: int
-    gpu_instance: int
-    compute_instance: int
-
-
-@dataclass(frozen=True)
 class Inventory:
     """The cards of a node.
 
@@ -67,7 +54,7 @@ class Inventory:
         left_out: by NVML's index, the error of each GPU that does not answer; read the inventory
             again until there is none.
         instances: where each MIG instance is, by UUID.
-        partitioned: the UUIDs of the GPUs in MIG mode, which are no cards.
+        divided: the GPUs in MIG mode as cards, with the instances that they can have.
     """
 
     cards: tuple[Card, ...]
@@ -75,7 +62,7 @@ class Inventory:
     driver: str
     left_out: Mapping[int, str]
     instances: Mapping[str, Instance] = field(default_factory=dict)
-    partitioned: frozenset[str] = frozenset()
+    divided: tuple[Card, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ def inventory(slots: int) -> Inventory:
         for each in read:
             if each.is_shared:
                 _log.warning("%s is left out: other compute instances use its memory", each.uuid)
-        partitioned = frozenset(_partitioned())
+        divided = tuple(_divided())
         gpus = [each for each in found if each.instance is None]
         cards = tuple(
             Card(
@@ -134,7 +121,7 @@ def inventory(slots: int) -> Inventory:
         )
     figures = {each.uuid: driver_memory(each.model) for each in found}
     instances = {each.uuid: each.instance for each in found if each.instance is not None}
-    return Inventory(cards, figures, driver, left_out, instances, partitioned)
+    return Inventory(cards, figures, driver, left_out, instances, divided)
 
 
 def _read(handle: object, index: int) -> _Found:
@@ -143,12 +130,7 @@ def _read(handle: object, index: int) -> _Found:
     memory = reported_total(handle) or cuda_total(uuid)
     if not is_mig(uuid):
         return _Found(handle, index, uuid, model, memory, _WHOLE, handle)
-    gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-    instance = Instance(
-        int(pynvml.nvmlDeviceGetMinorNumber(gpu)),
-        int(pynvml.nvmlDeviceGetGpuInstanceId(handle)),
-        int(pynvml.nvmlDeviceGetComputeInstanceId(handle)),
-    )
+    gpu, instance = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle), instance_of(handle)
     slices = pynvml.nvmlDeviceGetAttributes(handle)
     # A GPU has as many compute slices as it can have instances.
     cores = _WHOLE * slices.computeInstanceSliceCount // pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
@@ -156,13 +138,19 @@ def _read(handle: object, index: int) -> _Found:
     return _Found(handle, index, uuid, model, memory, cores, gpu, instance, is_shared)
 
 
-def _partitioned() -> Iterator[str]:
-    """The UUIDs of the GPUs in MIG mode."""
-    for index in range(pynvml.nvmlDeviceGetCount()):
+def _divided() -> Iterator[Card]:
+    """The GPUs in MIG mode that answer."""
+    for gpu in partitioned():
         with suppress(pynvml.NVMLError):
-            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-            if is_partitioned(gpu):
-                yield str(pynvml.nvmlDeviceGetUUID(gpu))
+            yield Card(
+                str(pynvml.nvmlDeviceGetUUID(gpu)),
+                int(pynvml.nvmlDeviceGetIndex(gpu)),
+                str(pynvml.nvmlDeviceGetName(gpu)),
+                (reported_total(gpu) or 0) // _MIB,
+                slots=pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu),
+                numa=_numa(gpu),
+                mig=profiles(gpu),
+            )
 
 
 def _numa(handle: object) -> int | None:

@@ -9,61 +9,24 @@ The structures: nvmlSetMemoryLimits_v1_t and nvmlGetMemoryLimits_v1_t, bytes; a 
 a hard limit of 2^64-1 are none.
 """
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import DriverError
-from hami_py.gpu.nvml import session
+from hami_py.gpu.deadline import Caller
 
 Backend: TypeAlias = Literal["dmem", "misc"]
 
-_T = TypeVar("_T")
-
 _NONE = 2**64 - 1
-
-_DEADLINE_S = 5.0
-"""A call takes microseconds, but NVML can hang. The container's start waits for it."""
 
 _FIX = "check `nvidia-smi` and `dmesg` on the node"
 
-
-class _Caller:
-    """Calls NVML with a deadline. While a call hangs, the next ones fail at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last: threading.Thread | None = None
-
-    def call(self, ask: Callable[[], _T]) -> _T:
-        results: list[_T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                with session():
-                    results.append(ask())
-            except BaseException as error:
-                errors.append(error)
-
-        with self._lock:
-            if self._last is None or not self._last.is_alive():
-                # A daemon: the process can exit although NVML hangs.
-                self._last = threading.Thread(target=run, name="memory-limits", daemon=True)
-                self._last.start()
-                self._last.join(_DEADLINE_S)
-        if errors:
-            raise errors[0]
-        if not results:
-            raise DriverError("NVML", f"it has not answered for {_DEADLINE_S:.0f} s", _FIX)
-        return results[0]
-
-
-_caller = _Caller()
+_caller = Caller("memory-limits", 5.0)
+"""A call takes microseconds. The container's start waits for it."""
 
 
 def backend(cgroup: Path) -> Backend | None:

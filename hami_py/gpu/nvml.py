@@ -261,6 +261,15 @@ def is_partitioned(handle: object) -> bool:
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
+def partitioned() -> Iterator[object]:
+    """The handles of the GPUs that are partitioned into MIG slices, and answer."""
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        with suppress(pynvml.NVMLError):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            if is_partitioned(handle):
+                yield handle
+
+
 def mig_slices(handle: object) -> Iterator[object]:
     """The handles of the MIG slices of a GPU."""
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):

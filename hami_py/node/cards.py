@@ -1,7 +1,8 @@
 """The node's cards: those that answer, with their health and foreign memory, and those on disk.
 
 The file has the cards that were seen on this node, so that a lost card stays known after a restart.
-MIG slices are left out: they get new UUIDs when they are made again. To forget a card that was
+MIG slices are left out: they get new UUIDs when they are made again. A GPU on which the agent made
+instances has its profiles there. To forget a card that was
 taken out of the node, remove the file, and restart the agent.
 """
 
@@ -12,10 +13,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from hami_py.gpu.driver_memory import driver_memory
 from hami_py.gpu.health import ALL
-from hami_py.gpu.inventory import Instance, Inventory
+from hami_py.gpu.inventory import Inventory
+from hami_py.gpu.mig import Instance
 from hami_py.model.cards import UNKNOWN, DriverMemory, is_mig
-from hami_py.model.pods.wire import Card
+from hami_py.model.pods.wire import Card, Mig
 from hami_py.node.decision import Capacity
 
 
@@ -25,13 +28,17 @@ class Cards:
     Attributes:
         are_complete: each GPU of the node has answered.
         instances: where each MIG instance is, by UUID.
-        partitioned: the UUIDs of the GPUs in MIG mode, which are no cards.
+        divided: the UUIDs of the GPUs in MIG mode.
+        own: those of them on which the node agent makes instances: the GPU is a card, and no
+            instance of it is. Of the others it is the other way round.
     """
 
     def __init__(self) -> None:
         self.are_complete = False
         self.instances: Mapping[str, Instance] = {}
-        self.partitioned: frozenset[str] = frozenset()
+        self.divided: frozenset[str] = frozenset()
+        self.own: frozenset[str] = frozenset()
+        self._taken: Mapping[str, tuple[int, ...]] = {}
         self._measured: Mapping[str, DriverMemory] = {}
         self._cards: Mapping[str, Card] = {}
         self._driver_memory: Mapping[str, DriverMemory] = {}
@@ -40,13 +47,33 @@ class Cards:
 
     def add(self, found: Inventory) -> bool:
         """Take the cards that answer now; whether there are new ones. Known ones stay."""
-        new = {card.uuid: card for card in found.cards if card.uuid not in self._cards}
+        cards = (*found.cards, *found.divided)
+        new = {card.uuid: card for card in cards if card.uuid not in self._cards}
         self._cards = {**self._cards, **new}
         self._driver_memory = {**self._driver_memory, **found.driver_memory}
         self.instances = {**self.instances, **found.instances}
-        self.partitioned |= found.partitioned
+        self.divided |= {card.uuid for card in found.divided}
         self.are_complete = not found.left_out
         return bool(new)
+
+    def add_instance(self, uuid: str, at: Instance) -> None:
+        """Note an instance that the agent has made; it is no card."""
+        self.instances = {**self.instances, uuid: at}
+        self._driver_memory = {**self._driver_memory, uuid: driver_memory(at.model)}
+
+    def set_taken(self, taken: Mapping[str, tuple[int, ...]]) -> bool:
+        """Replace the memory slices of GPUs that have no room for instances of the agent.
+
+        Returns:
+            Whether that is a change.
+        """
+        changed = self._taken != taken
+        self._taken = dict(taken)
+        return changed
+
+    def taken(self, uuid: str) -> set[int]:
+        """The memory slices of a GPU that ``set_taken`` has noted."""
+        return {*self._taken.get(uuid, ())}
 
     def set_measured(self, measured: Mapping[str, DriverMemory]) -> None:
         """Replace what was measured of the driver's memory, by model; others have estimates."""
@@ -65,35 +92,54 @@ class Cards:
     def unhealthy(self) -> dict[str, str]:
         """The reasons by the UUIDs of the cards that are unhealthy."""
         of_all = self._unhealthy.get(ALL)
-        found = {uuid: self._unhealthy.get(uuid, of_all) for uuid in self._cards}
+        shown = (card.uuid for card in self._cards.values() if self._is_card(card))
+        found = {uuid: self._unhealthy.get(uuid, of_all) for uuid in shown}
         return {uuid: why for uuid, why in found.items() if why is not None}
 
     @property
     def all(self) -> tuple[Card, ...]:
         """All cards, with their health and foreign memory."""
         unhealthy = self.unhealthy()
+        shown = [card for card in self._cards.values() if self._is_card(card)]
+        if self.own:
+            # A GPU has the index of its first instance, or of the next card.
+            shown.sort(key=lambda card: (card.index, card.mig is None))
+            shown = [replace(card, index=index) for index, card in enumerate(shown)]
         return tuple(
             replace(
                 card,
                 healthy=card.uuid not in unhealthy,
                 foreign_mib=self._foreign_mib.get(card.uuid, 0),
+                mig=card.mig and replace(card.mig, taken=self._taken.get(card.uuid, ())),
             )
-            for card in self._cards.values()
+            for card in shown
         )
+
+    def _is_card(self, card: Card) -> bool:
+        if card.mig is not None:
+            return card.uuid in self.own
+        at = self.instances.get(card.uuid)
+        return at is None or at.gpu not in self.own
 
     def capacities(self) -> dict[str, Capacity]:
         """What may be allocated of each card."""
         unhealthy = self.unhealthy()
         return {
-            card.uuid: Capacity(card.memory_mib, card.cores, unhealthy.get(card.uuid))
+            card.uuid: Capacity(
+                card.memory_mib, card.cores, unhealthy.get(card.uuid), card.mig is not None
+            )
             for card in self.all
         }
 
     def driver_memory(self, uuid: str) -> DriverMemory:
         """What the driver takes of a card beyond what programs request."""
-        card = self._cards.get(uuid)
-        estimate = self._driver_memory.get(uuid, UNKNOWN)
-        return self._measured.get(card.model, estimate) if card is not None else estimate
+        card, at = self._cards.get(uuid), self.instances.get(uuid)
+        model = card.model if card is not None else at.model if at is not None else ""
+        return self._measured.get(model, self._driver_memory.get(uuid, UNKNOWN))
+
+
+def _profiles(card: Card) -> Mig | None:
+    return card.mig and Mig(card.mig.profiles)
 
 
 class KnownCards:
@@ -115,7 +161,9 @@ class KnownCards:
             OSError: it cannot be written.
         """
         whole = [card for card in cards if not is_mig(card.uuid)]
-        lasting = [replace(card, healthy=True, foreign_mib=0) for card in whole]
+        lasting = [
+            replace(card, healthy=True, foreign_mib=0, mig=_profiles(card)) for card in whole
+        ]
         content = msgspec.json.encode(lasting)
         if content != self._written:
             aside = self._path.with_name(f".{self._path.name}.new")

@@ -34,7 +34,7 @@ import msgspec
 import yaml
 
 from hami_py.errors import StateError, state_errors
-from hami_py.gpu.inventory import Instance
+from hami_py.gpu.mig import Instance
 from hami_py.node.slot import Bind
 
 KIND = "hami.io/card"
@@ -75,6 +75,11 @@ _NODE = Path("/proc/1/root")
 
 _MINORS = "proc/driver/nvidia-caps/mig-minors"
 """The driver's table: the number of the device node of each capability."""
+
+_CAPABILITIES = "nvidia-caps"
+
+_MAJORS = "proc/devices"
+"""The kernel's table: the first number of the device nodes of each driver."""
 
 _LIMIT_S = 10
 """How long the hook may take that waits for the agent. It gives up after 8 s."""
@@ -181,20 +186,35 @@ class NodeCards:
     def _made(
         self, specification: _Specification, instances: Mapping[str, Instance]
     ) -> dict[str, tuple[_Specification, _Device]]:
-        """The instances as devices beside those of a specification, if their nodes exist."""
+        """The instances as devices beside those of a specification, if their nodes are known."""
         root, made = _root(specification), {}
-        with suppress(OSError):
-            lines = (self._node / _MINORS).read_text().splitlines()
-            numbers = dict(line.rsplit(" ", 1) for line in lines)
-            for uuid, at in instances.items():
-                gpu = f"gpu{at.minor}/gi{at.gpu_instance}"
-                needed = (f"{gpu}/access", f"{gpu}/ci{at.compute_instance}/access")
-                caps = (f"/dev/nvidia-caps/nvidia-cap{numbers.get(name)}" for name in needed)
-                nodes = [f"/dev/nvidia{at.minor}", *caps]
-                if all((self._node / f"{root}{path}"[1:]).exists() for path in nodes):
-                    below = [{"path": path, "hostPath": root + path} for path in nodes]
-                    made[uuid] = specification, _Device(uuid, {"deviceNodes": below})
+        minors = dict(self._table(_MINORS))
+        major = next((number for number, name in self._table(_MAJORS) if name == _CAPABILITIES), "")
+        for uuid, at in instances.items():
+            gpu = f"gpu{at.minor}/gi{at.gpu_instance}"
+            nodes = [self._node_of(root, f"/dev/nvidia{at.minor}")]
+            for name in (f"{gpu}/access", f"{gpu}/ci{at.compute_instance}/access"):
+                minor = minors.get(name, "")
+                path = f"/dev/{_CAPABILITIES}/nvidia-cap{minor}"
+                numbers = None
+                if major and minor:
+                    # The node may not exist yet.
+                    numbers = {"path": path, "type": "c", "major": int(major), "minor": int(minor)}
+                nodes.append(self._node_of(root, path) or numbers)
+            if all(nodes):
+                made[uuid] = specification, _Device(uuid, {"deviceNodes": nodes})
         return made
+
+    def _node_of(self, root: str, path: str) -> dict[str, Any] | None:
+        there = (self._node / f"{root}{path}"[1:]).exists()
+        return {"path": path, "hostPath": root + path} if there else None
+
+    def _table(self, file: str) -> list[list[str]]:
+        """The lines of two words of a file of the node; none if it is not there."""
+        with suppress(OSError):
+            lines = map(str.split, (self._node / file).read_text().splitlines())
+            return [line for line in lines if len(line) == 2]
+        return []
 
 
 FIX = (

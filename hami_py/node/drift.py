@@ -80,7 +80,7 @@ def findings(
     """
     slots: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
-        for card in entry.cards:
+        for card in entry.seen:
             slots.setdefault((entry.owner, card.card), []).append(entry.slot)
     found = []
     for process in observed:
@@ -112,6 +112,6 @@ def excess(
     for process in observed:
         beyond[(process.owner, process.card)] += process.memory
     for entry in entries:
-        for card in entry.cards:
+        for card in entry.seen:
             beyond[(entry.owner, card.card)] -= card.memory_mib << 20
     return dict(+beyond)

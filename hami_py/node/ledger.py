@@ -12,7 +12,7 @@ container waits until it is synced: a power failure, which could damage it, ends
 import hashlib
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -20,11 +20,15 @@ import msgspec
 
 from hami_py.errors import DamagedFile, StateError
 from hami_py.model.limits import CardLimit, Level, Mode
-from hami_py.model.pods.wire import Assignment, CardAllocation, NodeMode
+from hami_py.model.pods.wire import Assignment, CardAllocation, Instance, NodeMode
 from hami_py.node.rows import Priority
 
 VERSION = 2
 """Version 1 had the owner, namespace and name in a record `pod`. It is read."""
+
+
+MAKING = "making"
+"""An instance that may exist."""
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -67,6 +71,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         share_mode: how its shares hold.
         isolation: the least level of memory that its pod accepts.
         cgroup: the directory of the cgroup whose memory the driver limits; None = it limits none.
+        instances: of each card, the UUID of the MIG instance that the agent has made for it;
+            ``MAKING`` from before that; empty = there is none. Empty = of no card.
         run: of a slice outside of Kubernetes.
     """
 
@@ -85,12 +91,39 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     share_mode: Mode = "hard"
     isolation: Level = "none"
     cgroup: str | None = None
+    instances: tuple[str, ...] = ()
     run: Run | None = None
 
     @property
+    def seen(self) -> tuple[CardAllocation, ...]:
+        """Its cards as its programs see them: the MIG instance in place of the GPU."""
+        if not self.instances:
+            return self.cards
+        pairs = zip(self.cards, self.instances, strict=True)
+        return tuple(
+            msgspec.structs.replace(card, card=uuid) if uuid not in ("", MAKING) else card
+            for card, uuid in pairs
+        )
+
+    @property
     def uuids(self) -> list[str]:
-        """The UUIDs of its cards."""
-        return [card.card for card in self.cards]
+        """The UUIDs of its cards, as its programs see them."""
+        return [card.card for card in self.seen]
+
+    @property
+    def mig(self) -> list[bool]:
+        """Of each of its cards, whether it is a MIG instance."""
+        return [card.is_mig for card in self.cards]
+
+    def places(self) -> Iterator[tuple[str, Instance, str]]:
+        """The instances that the agent has made or is about to make.
+
+        Returns:
+            The UUID of the GPU, the profile and place, and the value in ``instances``.
+        """
+        for card, uuid in zip(self.cards, self.instances, strict=False):
+            if card.mig is not None and uuid:
+                yield card.card, card.mig, uuid
 
 
 class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hami_py.model.cards import is_mig
 from hami_py.model.limits import Level, TimeLevel
 from hami_py.model.pods.settings import CorePolicy
 from hami_py.model.pods.wire import Node, NodeMode
@@ -22,7 +21,7 @@ _LEVELS: Mapping[NodeMode, tuple[Level, TimeLevel]] = {
     "memory": ("preload", "none"),
     "exclusive": ("preload", "none"),
     "share": ("none", "none"),
-    "mig": ("none", "none"),
+    "mig": ("preload", "lease"),
     "mps": ("none", "none"),
 }
 _NAMES = {"none": "nothing"}
@@ -52,7 +51,7 @@ def enforcement(
     core_policy: CorePolicy = "default",
     no_kernel: str | None = NOTHING_STRONGER,
     *,
-    cards: Iterable[str] = (),
+    mig: Iterable[bool] = (),
 ) -> Enforcement:
     """How strongly limits are enforced on a node of this mode.
 
@@ -61,9 +60,9 @@ def enforcement(
         core_policy: the setting.
         no_kernel: why the driver does not limit the memory of containers; None = it does, but not
             on MIG instances.
-        cards: the UUIDs of the container's cards; none = cards that are no MIG instances.
+        mig: of each card of the container, whether it is a MIG instance; none = no card is.
     """
-    instances = {is_mig(card) for card in cards}
+    instances = {*mig}
     if instances == {True}:
         return Enforcement("mig", "mig", "its cards are MIG instances")
     level, time_level = _LEVELS[mode]
@@ -83,9 +82,10 @@ def with_levels(node: Node) -> Node:
     """The node with the level of each card, also if its agent is too old to publish it."""
     if all(card.level is not None for card in node.cards):
         return node
-    level = enforcement(node.mode).level
     cards = (
-        card if card.level is not None else msgspec.structs.replace(card, level=level)
+        card
+        if card.level is not None
+        else msgspec.structs.replace(card, level=enforcement(node.mode, mig=[card.is_mig]).level)
         for card in node.cards
     )
     return msgspec.structs.replace(node, cards=tuple(cards))

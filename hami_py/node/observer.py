@@ -16,6 +16,7 @@ from hami_py.gpu.inventory import inventory
 from hami_py.gpu.nvml import session
 from hami_py.gpu.processes import CardProcess, card_processes, memory_used
 from hami_py.gpu.sweep import identity_of, look
+from hami_py.model.cards import is_mig
 from hami_py.node.cards import Cards
 from hami_py.node.drift import BEYOND_MIB, Finding, Kind, Observed, Program, excess, findings
 from hami_py.node.ledger import Entry, Ledger
@@ -114,6 +115,9 @@ class Observer:
                 if listed is not None:
                     members[entry.slot] = listed
                 pages[entry.slot] = self._slots.page_inode(entry.slot)
+        # Nobody knows whose the other MIG instances are.
+        known = {card.uuid for card in self._cards.all}.union(*(each.uuids for each in entries))
+        observed = [each for each in observed if each.card in known or not is_mig(each.card)]
         # One that ends may still hold memory, and has no command and no maps any more.
         live = [each for each in observed if each.program and each.program[1]]
         now = findings(live, entries, members, pages)

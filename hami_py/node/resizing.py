@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import msgspec
 
-from hami_py.model.cards import is_mig
 from hami_py.model.pods.wire import Assignment, CardAllocation
 from hami_py.node.decision import NodeView, assigned_on, shortage
 
@@ -28,9 +27,9 @@ def refusal(
     changed = replace(bound, assignment=with_cards(bound.assignment, wanted))
     then = replace(view, pods={**view.pods, pod: changed})
     for container, cards in sorted(wanted.items()):
-        before = {card.card: card for card in bound.assignment.containers[container]}
+        before = {(card.card, card.mig): card for card in bound.assignment.containers[container]}
         for card in cards:
-            lacking = _lacking(then, before[card.card], card)
+            lacking = _lacking(then, before[card.card, card.mig], card)
             if lacking is not None:
                 return f"container {container}: {lacking[0]}", lacking[1]
     return None
@@ -40,7 +39,7 @@ def _lacking(
     then: NodeView, before: CardAllocation, wanted: CardAllocation
 ) -> tuple[str, str] | None:
     """Why a card has no room for the new limits of all containers, and the fix."""
-    if is_mig(wanted.card) and wanted != before:
+    if wanted.is_mig and wanted != before:
         fix = "create a pod that requests another instance"
         return f"card {wanted.card} is a MIG instance, whose limits are fixed", fix
     if wanted.cores == 0 and before.cores != 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from hami_py._native import LimitRow
-from hami_py.model.cards import DriverMemory, is_mig
+from hami_py.model.cards import DriverMemory
 from hami_py.model.limits import Mode
 from hami_py.model.pods.wire import CardAllocation, NodeMode
 from hami_py.node.levels import enforcement
@@ -48,7 +48,7 @@ def limit_rows(
         LimitRow(
             card.card,
             # An instance is the limit itself; the library reads and counts there.
-            None if is_mig(card.card) else memory_of(card, mode),
+            None if card.is_mig else memory_of(card, mode),
             share_of(card, mode),
             share_mode,
             priority,
@@ -63,11 +63,11 @@ def limit_rows(
 
 def memory_of(card: CardAllocation, mode: NodeMode) -> int | None:
     """The bytes of the card that a container may use; None = no limit."""
-    is_limited = enforcement(mode, cards=[card.card]).level != "none"
+    is_limited = enforcement(mode, mig=[card.is_mig]).level != "none"
     return card.memory_mib * _MIB if is_limited else None
 
 
 def share_of(card: CardAllocation, mode: NodeMode) -> int | None:
     """The percentage of the card's time that a container may use; None = no limit."""
-    is_timed = enforcement(mode, cards=[card.card]).time_level == "lease"
+    is_timed = enforcement(mode, mig=[card.is_mig]).time_level == "lease"
     return card.cores if is_timed and 0 < card.cores < _WHOLE else None

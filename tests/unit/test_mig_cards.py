@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import tomllib
 
 from hami_py.errors import StateError
-from hami_py.gpu.inventory import Instance
-from hami_py.model.pods.wire import Card
+from hami_py.gpu.mig import Instance
+from hami_py.model.pods.wire import Card, MigProfile
 from hami_py.node.cdi import NodeCards
 from support.mig import MigCard
 from support.running import run
@@ -24,6 +25,9 @@ from hami_py.gpu.inventory import inventory
 print(msgspec.json.encode(inventory(slots=4)).decode())
 """
 
+PROFILES = ROOT / "tests" / "stub" / "profiles"
+TABLE = tomllib.loads((PROFILES / "mig.toml").read_text())
+
 #: Profiles of an A100 with 40 GB, by their ID.
 SMALL, HALF = 19, 9
 
@@ -33,7 +37,7 @@ class Read(msgspec.Struct):
 
     cards: tuple[Card, ...]
     instances: dict[str, Instance]
-    partitioned: set[str]
+    divided: tuple[Card, ...]
 
 
 def read(server: StubServer, **more: str) -> tuple[Read, str]:
@@ -61,9 +65,28 @@ def test_each_instance_is_a_card_for_one_container(
     assert found[half.uuid] == (f"{name} 3g.20gb", 19968, 42, 1)
     assert len({card.index for card in cards}) == len(cards) == 3
     assert seen.instances == {
-        each.uuid: Instance(1, each.instance, each.compute) for each in (small, half)
+        each.uuid: Instance(1, each.instance, each.compute, server.uuids()[1], found[each.uuid][0])
+        for each in (small, half)
     }
-    assert seen.partitioned == {*server.uuids()[:2]}
+    assert [(card.uuid, card.slots) for card in seen.divided] == [
+        (uuid, 7) for uuid in server.uuids()[:2]
+    ]
+
+
+@pytest.mark.parametrize("model", ["a100", "a100-80", "h100", "h200", "b200"])
+def test_a_gpu_has_the_profiles_of_its_table(
+    stub_server: Callable[..., StubServer], model: str
+) -> None:
+    server = stub_server(model)
+    MigCard(server).mode()
+    seen, _ = read(server)
+    (card,) = seen.divided
+    assert card.mig is not None
+    table = TABLE[tomllib.loads((PROFILES / f"{model}.toml").read_text())["mig_profiles"]]
+    assert {profile.name: profile for profile in card.mig.profiles} == {
+        name: MigProfile(name, row["memory_mib"], row["slices"], tuple(row["starts"]), row["size"])
+        for name, row in table.items()
+    }
 
 
 def test_compute_instances_that_share_memory_are_left_out(

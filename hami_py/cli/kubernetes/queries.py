@@ -105,7 +105,7 @@ def explain_pod(
                 click.echo(f"{container} has {share.card} on {assignment.node}: {allocated}")
         containers = assignment.containers.values()
         by = (
-            view.enforcement(assignment.node, [card.card for card in each]) for each in containers
+            view.enforcement(assignment.node, [card.is_mig for card in each]) for each in containers
         )
         for each in dict.fromkeys(by):
             if each is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 import msgspec
 
+from hami_py.model.cards import is_mig
 from hami_py.model.limits import Level
 from hami_py.model.pods.decoding import prepare
 
@@ -64,9 +65,14 @@ class MigProfile(_Annotated, frozen=True):
 
 
 class Mig(_Annotated, frozen=True):
-    """The instances that a card in MIG mode can have."""
+    """The instances that a card in MIG mode can have.
+
+    Attributes:
+        taken: memory slices of instances that the agent has not made, or cannot remove.
+    """
 
     profiles: tuple[MigProfile, ...]
+    taken: tuple[Small, ...] = ()
 
 
 class Card(_Annotated, frozen=True):
@@ -81,7 +87,7 @@ class Card(_Annotated, frozen=True):
         cordoned: True = the same, set by the operator.
         foreign_mib: memory used by programs that hami does not limit.
         links: the quality of its link to other cards, by their UUID; more is better.
-        mig: None = not in MIG mode.
+        mig: of a GPU on which the agent makes instances; None = it is not divided.
         level: the strongest that it offers to new containers; None = an older agent wrote it.
     """
 
@@ -98,6 +104,11 @@ class Card(_Annotated, frozen=True):
     links: dict[str, Small] = {}
     mig: Mig | None = None
     level: Level | None = None
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether a container that has it has a MIG instance."""
+        return self.mig is not None or is_mig(self.uuid)
 
 
 class Node(_Wire, frozen=True):
@@ -226,6 +237,11 @@ class CardAllocation(_Annotated, frozen=True):
     memory_mib: Count
     cores: Percent
     mig: Instance | None = None
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether it is a MIG instance."""
+        return self.mig is not None or is_mig(self.card)
 
 
 class Assignment(_Annotated, frozen=True, omit_defaults=False):

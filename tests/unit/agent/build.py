@@ -76,10 +76,7 @@ def pod(
         "version": 1,
         "pod": uid,
         "node": "n1",
-        "containers": {
-            name: [{"card": card.card, "memory_mib": card.memory_mib, "cores": card.cores}]
-            for name, card in containers.items()
-        },
+        "containers": {name: [msgspec.to_builtins(card)] for name, card in containers.items()},
     }
     written = {
         "metadata": {

@@ -12,6 +12,7 @@ import pytest
 
 from hami_py._native import LimitsPage
 from hami_py.agent import preparation
+from hami_py.agent.instances import Instances
 from hami_py.agent.node import OwnNode
 from hami_py.agent.pods import NodePod
 from hami_py.agent.preparation import Preparation
@@ -44,9 +45,14 @@ def events() -> list[Event]:
     return []
 
 
+def preparation_of(*arguments: Any) -> Preparation:
+    """The preparation of a node whose agent makes no instances."""
+    return Preparation(*arguments, Instances(arguments[1], lambda: None))
+
+
 @pytest.fixture
 def prepared(node: NodeState, events: list[Event], tmp_path: Path) -> Preparation:
-    return Preparation(settings(tmp_path), node, Path(LIBRARY), events.append)
+    return preparation_of(settings(tmp_path), node, Path(LIBRARY), events.append)
 
 
 @pytest.fixture
@@ -97,7 +103,7 @@ def test_containers_of_one_pod_with_the_same_devices_get_their_own_cards(
     first = {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}
     node.pods.changed(pod("p", {"init": on("A", 7000), "main": on("B", 8000)}, spec=first))
     records = [record("p", name, "A::0") for name in ("init", "main")]
-    prepared = Preparation(settings(tmp_path), node, None, lambda _: None)
+    prepared = preparation_of(settings(tmp_path), node, None, lambda _: None)
     monkeypatch.setattr(preparation, "read_records", lambda *_: records)
     prepared.pre_start(["A::0"])
     for name, card in (("init", "A"), ("main", "B")):
@@ -172,7 +178,7 @@ def test_a_static_pod_is_told_that_it_gets_no_card(
     static = "7e6c2b8a0f5d4e1ab9c3d2e1f0a9b8c7"
     mirror = pod("mirror", {}, annotations={"kubernetes.io/config.mirror": static})
     soon = replace(settings(tmp_path), assignment_s=0.0)
-    prepared = Preparation(soon, node, Path(LIBRARY), events.append)
+    prepared = preparation_of(soon, node, Path(LIBRARY), events.append)
     monkeypatch.setattr(preparation, "read_records", lambda *_: [record(static, "main", "A::0")])
     with pytest.raises(NotYet, match="the API server has not reported it"):
         prepared.pre_start(["A::0"])
@@ -226,7 +232,7 @@ def test_a_pod_that_waits_is_told_once_in_ten_minutes_although_the_free_memory_c
     posted: list[str] = []
     api: Any = SimpleNamespace(post=lambda _, body, **__: posted.append(body["message"]))
     writer = EventWriter(api, "hami-node", "n1")
-    prepared = Preparation(settings(tmp_path), node, None, writer.write)
+    prepared = preparation_of(settings(tmp_path), node, None, writer.write)
     monkeypatch.setattr(preparation, "read_records", lambda *_: [record("p", "main", "A::0")])
 
     def ask(decision: Wait) -> None:
@@ -380,7 +386,7 @@ def test_slots_stay_until_the_containers_that_run_are_in_a_new_ledger(
     node.pods.changed(pod("p", {"main": on("A", 7000)}))
     start(record("p", "main", "A::0"))
     node.ledger.remove(["p"])
-    prepared = Preparation(settings(tmp_path), node, None, lambda _: None)
+    prepared = preparation_of(settings(tmp_path), node, None, lambda _: None)
 
     def fails(*_: object) -> None:
         raise StateError("the kubelet's record", "unexpected end", "check it")
@@ -403,7 +409,7 @@ def test_a_whole_card_stays_taken_without_a_ledger(
     """No assignment says which card it was, and the kubelet's devices say another one."""
     of = replace(settings(tmp_path), pods=PodSettings(unassigned="whole-card"))
     node = state(of, "A", "B")
-    prepared = Preparation(of, node, Path(LIBRARY), lambda _: None)
+    prepared = preparation_of(of, node, Path(LIBRARY), lambda _: None)
     # The kubelet has picked the same device for each.
     records = [record(uid, "main", "A::0") for uid in "pqr"]
     for uid in "pqr":
@@ -480,7 +486,7 @@ def test_a_container_on_a_mig_instance_has_its_limit_from_that(
         of = pod(name, {"main": on(card, 8000, 14)}, spec=GPU, annotations=needs_mig)
         node.pods.changed(of)
     kubelet = [record("p", "main", "MIG-a::0"), record("q", "main", "A::0")]
-    agent = Preparation(settings(tmp_path), node, Path(LIBRARY), events.append)
+    agent = preparation_of(settings(tmp_path), node, Path(LIBRARY), events.append)
     monkeypatch.setattr(preparation, "read_records", lambda *_: kubelet)
     agent.pre_start(["MIG-a::0"])
     with pytest.raises(NotYet, match="pod accepts no less than mig"):

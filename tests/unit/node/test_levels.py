@@ -70,12 +70,12 @@ def test_one_sentence_says_what_and_why(mode: NodeMode, policy: CorePolicy, sent
 @pytest.mark.parametrize("mode", NODE_MODES)
 @pytest.mark.parametrize("policy", ["default", "disable"])
 def test_a_mig_instance_is_the_limit_in_every_mode(mode: NodeMode, policy: CorePolicy) -> None:
-    assert str(enforcement(mode, policy, cards=["MIG-a", "MIG-b"])) == (
+    assert str(enforcement(mode, policy, mig=[True, True])) == (
         "memory is enforced by mig and time by mig, because its cards are MIG instances"
     )
-    mixed = enforcement(mode, policy, cards=["MIG-a", "GPU-b"])
+    mixed = enforcement(mode, policy, mig=[True, False])
     assert mixed == enforcement(mode, policy), "the weakest one of the two"
-    assert enforcement(mode, policy, None, cards=["MIG-a", "GPU-b"]).level == mixed.level
+    assert enforcement(mode, policy, None, mig=[True, False]).level == mixed.level
 
 
 def test_the_driver_s_limits_raise_preload_alone() -> None:

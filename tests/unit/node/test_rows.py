@@ -16,7 +16,7 @@ ENFORCED = {
     "memory": (3000 * MIB, None),
     "exclusive": (3000 * MIB, None),
     "share": (None, None),
-    "mig": (None, None),
+    "mig": (3000 * MIB, 30),
     "mps": (None, None),
 }
 """By mode: the limits of a container that has 3000 MiB and 30 % (docs/pods.md)."""
