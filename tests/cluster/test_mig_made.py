@@ -1,0 +1,125 @@
+"""Pods on MIG instances that the node agent makes, on a node with several models of GPUs.
+
+What the stub says of its cards is the oracle: which instances exist, and who uses their memory.
+"""
+
+import json
+
+import pytest
+import tomllib
+
+from cluster import waiting
+from cluster.api import Object
+from cluster.conftest import StartWhole
+from cluster.deployed import create_soon
+from cluster.limited_pods import DEADLINE, Limited, install, running
+from cluster.objects import NODES, PODS
+from cluster.test_mig import fills_its_instance, published, sees_no_other
+from cluster.whole import WholeCluster
+from support.artifacts import ROOT
+from support.mig import MigCard, MigDevice
+
+pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(600)]
+
+TABLES = tomllib.loads((ROOT / "tests" / "stub" / "profiles" / "mig.toml").read_text())
+MODELS = ("a100", "h100", "h200")
+
+#: GPU, profile, first memory slice.
+Place = tuple[str, str, int]
+
+
+def requesting(name: str, gpu: str, profile: str, model: str) -> Object:
+    """A pod that this profile of the model fits, and no smaller one."""
+    row = TABLES[model][profile]
+    limited = Limited(name, row["memory_mib"] - 100, row["slices"] * 14)
+    made = limited.pod("sleep infinity")
+    made["metadata"]["annotations"] = {
+        "nvidia.com/use-gpuuuid": gpu,
+        "nvidia.com/vgpu-mode": "mig",
+    }
+    return made
+
+
+def assigned(pod: Object) -> Place:
+    assignment = json.loads(pod["metadata"]["annotations"]["hami.io/assignment"])
+    ((card,),) = assignment["containers"].values()
+    return card["card"], card["mig"]["profile"], card["mig"]["start"]
+
+
+def there(cluster: WholeCluster) -> dict[Place, MigDevice | None]:
+    """The instances of all cards by the stub, with their MIG devices."""
+    found: dict[Place, MigDevice | None] = {}
+    for index, gpu in enumerate(cluster.gpu.uuids()):
+        card = MigCard(cluster.gpu, index)
+        devices = {device.instance: device for device in card.devices()}
+        for row in card.instances():
+            found[gpu, row["profile"], row["start"]] = devices.get(row["id"])
+    return found
+
+
+def run_all(cluster: WholeCluster, pods: list[Object]) -> dict[str, Place]:
+    """Create these pods, and wait until all run; where each is."""
+    for pod in pods:
+        create_soon(cluster.control_plane, pod)
+    names = [pod["metadata"]["name"] for pod in pods]
+    return {name: assigned(running(cluster, name)) for name in names}
+
+
+def end_all(cluster: WholeCluster, names: dict[str, Place]) -> None:
+    for name in names:
+        cluster.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    for name in names:
+        waiting.gone(cluster.api, f"{PODS}/{name}")
+
+
+def test_instances_are_made_for_pods_and_removed_after_them(whole_cluster: StartWhole) -> None:
+    cluster = whole_cluster(cards=",".join([*MODELS, "a100"]))
+    install(cluster)
+    gpus = dict(zip([*MODELS, "whole"], cluster.gpu.uuids(), strict=True))
+    cards = {model: MigCard(cluster.gpu, index).mode() for index, model in enumerate(MODELS)}
+    cluster.gpu.show_instances(cluster.node)
+    node = f"{NODES}/{cluster.node.name}"
+    cluster.api.patch(node, {"metadata": {"labels": {"hami.io/mode": "mig"}}})
+    cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
+    cluster.rolled_out("daemonset/hami-node")
+    expected = dict.fromkeys(gpus.values(), True)
+    waiting.until(lambda: published(cluster) == expected, "all cards are published", DEADLINE)
+    theirs = (gpus["h200"], "1g.18gb", 6)
+    foreign = cards["h200"].create(TABLES["h200"]["1g.18gb"]["id"], 6)
+
+    seven = run_all(
+        cluster,
+        [requesting(f"seven-{each}", gpus["a100"], "1g.5gb", "a100") for each in range(7)],
+    )
+    devices = there(cluster)
+    assert {*seven.values(), theirs} == {*devices}
+    assert {start for _, _, start in seven.values()} == {*range(7)}
+    end_all(cluster, seven)
+    waiting.until(lambda: {*there(cluster)} == {theirs}, "no instance is left", DEADLINE)
+
+    mixes = [
+        requesting(f"{model}-{name[0]}-{each}", gpus[model], name, model)
+        for model in MODELS
+        for name, row in TABLES[model].items()
+        if "+me" not in name and row["slices"] == (2 if model != "h200" else 3)
+        for each in range(row["instances"] if model != "h200" else 1)
+    ]
+    mixes.append(requesting("a100-one", gpus["a100"], "1g.5gb", "a100"))
+    mixed = run_all(cluster, mixes)
+    devices = there(cluster)
+    assert {*mixed.values(), theirs} == {*devices}
+    by_uuid = {device.uuid: device for device in devices.values() if device is not None}
+    assert len(by_uuid) == len(mixed) + 1 == 9
+    for name in ("a100-one", next(iter(mixed))):
+        device = devices[mixed[name]]
+        assert device is not None
+        fills_its_instance(cluster, name, device)
+        sees_no_other(cluster, name, device, by_uuid)
+    # A whole card of the node is shared beside them.
+    whole = Limited("whole", 1000, 10)
+    create_soon(cluster.control_plane, whole.pod("sleep infinity"))
+    pod = running(cluster, whole.name)
+    assert gpus["whole"] in pod["metadata"]["annotations"]["hami.io/assignment"]
+    end_all(cluster, mixed)
+    waiting.until(lambda: {*there(cluster)} == {theirs}, "no instance is left", DEADLINE)
+    assert cards["h200"].devices() == [foreign]
