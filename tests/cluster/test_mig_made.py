@@ -6,7 +6,6 @@ What the stub says of its cards is the oracle: which instances exist, and who us
 import json
 
 import pytest
-import tomllib
 
 from cluster import waiting
 from cluster.api import Object
@@ -16,12 +15,10 @@ from cluster.limited_pods import DEADLINE, Limited, install, running
 from cluster.objects import NODES, PODS
 from cluster.test_mig import fills_its_instance, published, sees_no_other
 from cluster.whole import WholeCluster
-from support.artifacts import ROOT
-from support.mig import MigCard, MigDevice
+from support.mig import TABLES, MigCard, MigDevice
 
 pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(600)]
 
-TABLES = tomllib.loads((ROOT / "tests" / "stub" / "profiles" / "mig.toml").read_text())
 MODELS = ("a100", "h100", "h200")
 
 #: GPU, profile, first memory slice.
@@ -67,7 +64,7 @@ def run_all(cluster: WholeCluster, pods: list[Object]) -> dict[str, Place]:
 
 def end_all(cluster: WholeCluster, names: dict[str, Place]) -> None:
     for name in names:
-        cluster.api.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        cluster.api.delete(f"{PODS}/{name}", grace_seconds=0)
     for name in names:
         waiting.gone(cluster.api, f"{PODS}/{name}")
 

@@ -1,10 +1,22 @@
 """A card of the stub GPU in MIG mode, changed as another program with root's rights changes it."""
 
+import sys
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from support.artifacts import ROOT
 from support.stub import StubServer
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: The stub's profiles by the name of their table.
+TABLES: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(
+    (ROOT / "tests" / "stub" / "profiles" / "mig.toml").read_text()
+)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import tomllib
 
 from hami_py.errors import StateError
 from hami_py.gpu.mig import Instance
 from hami_py.model.pods.wire import Card, MigProfile
 from hami_py.node.cdi import NodeCards
-from support.mig import MigCard
+from support.mig import TABLES, MigCard
 from support.running import run
 from support.stub import StubServer
 
@@ -24,9 +23,6 @@ import msgspec
 from hami_py.gpu.inventory import inventory
 print(msgspec.json.encode(inventory(slots=4)).decode())
 """
-
-PROFILES = ROOT / "tests" / "stub" / "profiles"
-TABLE = tomllib.loads((PROFILES / "mig.toml").read_text())
 
 #: Profiles of an A100 with 40 GB, by their ID.
 SMALL, HALF = 19, 9
@@ -82,10 +78,9 @@ def test_a_gpu_has_the_profiles_of_its_table(
     seen, _ = read(server)
     (card,) = seen.divided
     assert card.mig is not None
-    table = TABLE[tomllib.loads((PROFILES / f"{model}.toml").read_text())["mig_profiles"]]
     assert {profile.name: profile for profile in card.mig.profiles} == {
         name: MigProfile(name, row["memory_mib"], row["slices"], tuple(row["starts"]), row["size"])
-        for name, row in table.items()
+        for name, row in TABLES[model].items()
     }
 
 

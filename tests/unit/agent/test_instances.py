@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 
-from support.artifacts import ROOT
-from support.mig import MigCard, MigDevice
+from support.mig import TABLES, MigCard, MigDevice
 from support.running import Started
 from support.stub import StubServer
 
-TABLE = tomllib.loads((ROOT / "tests" / "stub" / "profiles" / "mig.toml").read_text())["a100"]
+TABLE = TABLES["a100"]
 
 Place = tuple[str, int, int]
 """Profile, first memory slice, memory slices."""
