@@ -102,14 +102,16 @@ def explain_pod(
                 time = f"{share.cores} percent of its time{mode}"
                 time = time if share.cores else "no limit on its time"
                 allocated = f"{share.memory_mib} MiB, {time}"
-                click.echo(f"{container} has {share.card} on {assignment.node}: {allocated}")
+                at = share.mig
+                card = f"instance {at.profile} at {at.start} of {share.card}" if at else share.card
+                click.echo(f"{container} has {card} on {assignment.node}: {allocated}")
         containers = assignment.containers.values()
         by = (
             view.enforcement(assignment.node, [card.is_mig for card in each]) for each in containers
         )
         for each in dict.fromkeys(by):
             if each is not None:
-                click.echo(f"on {assignment.node}, {each}")
+                click.echo(f"by what {assignment.node} offers now, {each}")
         click.echo("the cards of this pod count as free below")
     elif pod.spec.node_name is None:
         click.echo(f"pod {namespace}/{name} waits for a node: {unbound_pod(pod, view, settings)}")

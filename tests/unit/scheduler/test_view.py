@@ -136,7 +136,7 @@ def test_what_enforces_limits_on_a_node_is_known_by_its_mode() -> None:
     assert str(seen.enforcement("a")) == (
         "memory is enforced by preload and time by lease, because the node offers nothing stronger"
     )
-    assert str(seen.enforcement("a", ["MIG-a"])) == (
+    assert str(seen.enforcement("a", [True])) == (
         "memory is enforced by mig and time by mig, because its cards are MIG instances"
     )
     assert seen.enforcement("b") is None
