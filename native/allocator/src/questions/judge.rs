@@ -115,7 +115,7 @@ impl Allocator {
             };
             let bound = |room| {
                 let node = judge.allocator.node(number);
-                Bound::of(judge.class, room, node.mode, &node.facts)
+                Bound::of(judge.class, room, node.has_mig, &node.facts)
             };
             let found = match room.as_ref().map(|room| (room, bound(room))) {
                 Some((_, Bound::Forbids(reason))) => Some(Verdict::Unresolvable(judge.say(reason))),

@@ -82,7 +82,7 @@ impl Facts {
             slots: as_u16(card.slots),
             model,
             state,
-            level: card.level,
+            level: if card.mig.is_some() { Level::Mig } else { card.level },
         }
     }
 

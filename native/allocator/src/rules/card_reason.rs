@@ -66,8 +66,10 @@ pub enum CardReason {
         /// The strongest level of the card.
         offered: Level,
     },
-    /// The card is not in MIG mode.
+    /// The pod requests MIG, and the card is not in MIG mode.
     NoMig,
+    /// The pod requests a card that our library shares, and the card is in MIG mode.
+    Mig,
     /// No MIG profile is large enough.
     MigTooSmall {
         /// MiB.
@@ -76,17 +78,45 @@ pub enum CardReason {
         largest: u64,
     },
     /// The MIG profile has no free placement.
-    MigPlacements,
+    MigPlacements {
+        /// The name of the profile.
+        profile: ProfileName,
+        /// The number of instances of pods on the card.
+        instances: u32,
+        /// The number of memory slices that others have.
+        others: u32,
+    },
+}
+
+/// The name of a MIG profile, cut off after 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ProfileName([u8; 16]);
+
+impl ProfileName {
+    /// The name.
+    pub fn of(name: &str) -> Self {
+        let mut bytes = [0; 16];
+        let end = name.floor_char_boundary(bytes.len());
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = str::from_utf8(&self.0).unwrap_or_default();
+        f.write_str(name.trim_end_matches('\0'))
+    }
 }
 
 /// The number of kinds of [`CardReason`].
-pub(crate) const KINDS: usize = 17;
+pub(crate) const KINDS: usize = 18;
 
 /// The first kind that lasts: the card itself is the reason, whatever its state and the other pods.
 const LASTING: usize = 9;
 
-/// The kinds of a card that can never fit. The three kinds after these last until the operator changes
-/// the node's mode, puts the card into MIG mode, or until the card is back.
+/// The kinds of a card that can never fit. The kinds after these last until the operator changes the
+/// node's mode or the card's MIG mode, or until the card is back.
 const NEVER: std::ops::Range<usize> = LASTING..14;
 
 impl CardReason {
@@ -99,7 +129,7 @@ impl CardReason {
             Self::InUse => 3,
             Self::NotIdle => 4,
             Self::Slots { .. } => 5,
-            Self::MigPlacements => 6,
+            Self::MigPlacements { .. } => 6,
             Self::Cordoned => 7,
             Self::Unhealthy => 8,
             Self::MemoryInTotal { .. } => 9,
@@ -109,7 +139,8 @@ impl CardReason {
             Self::NotNamed => 13,
             Self::Isolation { .. } => 14,
             Self::NoMig => 15,
-            Self::Missing => 16,
+            Self::Mig => 16,
+            Self::Missing => 17,
         }
     }
 
@@ -132,9 +163,15 @@ impl CardReason {
             "never-uuid",
             "isolation",
             "no-mig",
+            "mig",
             "missing",
         ];
         CODES[self.kind()]
+    }
+
+    /// Whether the reason lasts: the card itself is the reason.
+    pub(crate) fn lasts(self) -> bool {
+        self.kind() >= LASTING
     }
 
     /// The requested and the available amount or level, for reasons that have them.
@@ -146,6 +183,7 @@ impl CardReason {
             Self::CoresInTotal { requested, total } => (requested.into(), total.into()),
             Self::Slots { slots } => (0, slots.into()),
             Self::MigTooSmall { requested, largest } => (requested, largest),
+            Self::MigPlacements { instances, others, .. } => (others.into(), instances.into()),
             Self::Isolation { requested, offered } => (requested as u64, offered as u64),
             _ => (0, 0),
         }
@@ -175,6 +213,8 @@ pub struct Tally {
     counts: [u8; KINDS],
     /// The largest requested and the largest available amount, by kind.
     figures: [(u64, u64); KINDS],
+    /// The profile that has no free placement; empty for several.
+    profile: ProfileName,
 }
 
 impl Tally {
@@ -186,6 +226,10 @@ impl Tally {
     /// Counts a refused card.
     pub fn count(&mut self, reason: CardReason) {
         let (kind, (requested, available)) = (reason.kind(), reason.figures());
+        if let CardReason::MigPlacements { profile, .. } = reason {
+            let is_same = self.counts[kind] == 0 || self.profile == profile;
+            self.profile = if is_same { profile } else { ProfileName::default() };
+        }
         self.counts[kind] += 1;
         let most = &mut self.figures[kind];
         *most = (most.0.max(requested), most.1.max(available));
@@ -227,7 +271,7 @@ impl Tally {
             3 => write!(f, "{is} in use, and a card for itself is requested"),
             4 => write!(f, "{is} not idle"),
             5 => write!(f, "{has} no slot left (of {available})"),
-            6 => write!(f, "{has} no free placement for the MIG profile"),
+            6 => self.placements(f, has, most),
             7 => write!(f, "{is} cordoned"),
             8 => write!(f, "{is} unhealthy"),
             9 => write!(f, "{is} too small ({requested} MiB requested, {most}total {available})"),
@@ -249,8 +293,26 @@ impl Tally {
                 )
             }
             15 => write!(f, "{is} not in MIG mode"),
+            16 => write!(f, "{is} in MIG mode, and hami-core is requested"),
             _ => write!(f, "{is} missing"),
         }
+    }
+
+    fn placements(&self, f: &mut fmt::Formatter<'_>, has: &str, most: &str) -> fmt::Result {
+        let (others, instances) = self.figures[6];
+        write!(f, "{has} no free placement for ")?;
+        if self.profile == ProfileName::default() {
+            f.write_str("their MIG profiles")?;
+        } else {
+            write!(f, "{}", self.profile)?;
+        }
+        let up_to = if most.is_empty() { "" } else { "up to " };
+        let s = if instances == 1 { "" } else { "s" };
+        write!(f, " (beside {up_to}{instances} instance{s}")?;
+        if others > 0 {
+            write!(f, ", and others have {up_to}{others} memory slices")?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -284,6 +346,7 @@ pub(crate) fn brief(nearest: Option<usize>) -> &'static str {
         "never fits: its cards are excluded by UUID",
         "its cards have weaker isolation than requested",
         "its cards are not in MIG mode",
+        "its cards are in MIG mode, and hami-core is requested",
         "its cards are missing",
     ];
     nearest.map_or("never fits: more cards are requested than it has", |kind| TEXTS[kind])

@@ -46,6 +46,8 @@ pub struct Class {
     pub idle_only: bool,
     /// Whether a container requests memory as a share of the card.
     pub shares: bool,
+    /// The least and the strongest level that the pod allows.
+    levels: (Level, Level),
     /// Whether the pod allows each model.
     models: Vec<bool>,
 }
@@ -66,6 +68,7 @@ impl Class {
             idle_only: request.card_request.mutex
                 || request.card_request.order.contains(&Order::Mutex),
             shares: containers.iter().any(|container| !matches!(container.memory, Memory::Mib(_))),
+            levels: levels(&request.card_request),
             card_request: request.card_request.clone(),
             models: Vec::new(),
             shape,
@@ -92,16 +95,17 @@ impl Class {
     }
 
     /// Whether the pod allows cards that offer this level at most.
+    #[inline]
     pub fn takes_level(&self, level: Level) -> bool {
-        self.card_request.isolation <= level
+        let (least, most) = self.levels;
+        least <= level && level <= most
     }
 
     /// Whether the pod allows nodes of this mode.
     fn takes_mode(&self, mode: Mode) -> bool {
         match self.card_request.mode {
-            None => true,
-            Some(Sharing::HamiCore) => !matches!(mode, Mode::Mig | Mode::Mps),
-            Some(Sharing::Mig) => mode == Mode::Mig,
+            None | Some(Sharing::Mig) => true,
+            Some(Sharing::HamiCore) => mode != Mode::Mps,
             Some(Sharing::Mps) => mode == Mode::Mps,
         }
     }
@@ -117,11 +121,11 @@ impl Class {
         Ok(())
     }
 
-    /// Whether each card of a node of this mode can be judged without the others.
+    /// Whether each card of a node of this mode can be judged without the others. Not for cards with
+    /// several instances.
     pub fn cards_are_independent(&self, mode: Mode) -> bool {
         let card_request = &self.card_request;
         self.shape.groups.len() == 1
-            && mode != Mode::Mig
             && !card_request.numa
             && !card_request.order.contains(&Order::Numa)
             && self.topology(mode) == Topology::None
@@ -137,7 +141,6 @@ impl Class {
     /// Whether links between cards matter on a node of this mode.
     pub fn topology(&self, mode: Mode) -> Topology {
         match self.card_request.topology {
-            Topology::None if mode == Mode::Mig => Topology::None,
             Topology::None
                 if mode == Mode::Topology || self.card_request.order.contains(&Order::Topology) =>
             {
@@ -145,5 +148,14 @@ impl Class {
             }
             requested => requested,
         }
+    }
+}
+
+/// The least and the strongest level of the cards that a pod allows.
+fn levels(card_request: &CardRequest) -> (Level, Level) {
+    match card_request.mode {
+        Some(Sharing::HamiCore) => (card_request.isolation, Level::Kernel),
+        Some(Sharing::Mig) => (Level::Mig, Level::Mig),
+        None | Some(Sharing::Mps) => (card_request.isolation, Level::Mig),
     }
 }

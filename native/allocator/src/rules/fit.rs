@@ -10,7 +10,7 @@ use crate::rules::class::Class;
 use crate::rules::demand::Need;
 use crate::rules::mig;
 use crate::rules::view::View;
-use crate::wire::Mode;
+use crate::wire::{Level, Sharing};
 
 /// The part of a card that the device IDs of one pod take at a time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,8 +94,11 @@ fn check_kind(class: &Class, facts: &Facts) -> Result<(), CardReason> {
     if class.takes_level(facts.level) {
         return Ok(());
     }
-    let requested = class.card_request.isolation;
-    Err(CardReason::Isolation { requested, offered: facts.level })
+    Err(match (class.card_request.mode, facts.level) {
+        (Some(Sharing::HamiCore), Level::Mig) => CardReason::Mig,
+        (Some(Sharing::Mig), _) => CardReason::NoMig,
+        (_, offered) => CardReason::Isolation { requested: class.card_request.isolation, offered },
+    })
 }
 
 /// The reason why the pod never gets the card because of its UUID, if there is one.
@@ -135,10 +138,10 @@ pub fn fits(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result
     let (facts, room) = (&view.facts[card], &view.rooms[card]);
     check_kind(class, facts)?;
     check_uuid(class, &view.cards[card].uuid)?;
-    if view.mode == Mode::Mig {
-        mig::check_profile(class, view, card, group)?;
+    if let Some(mig) = &view.cards[card].mig {
+        mig::check_profile(class, mig, facts, group)?;
         check_state(facts)?;
-        return mig::room(class, view, card, group);
+        return mig::room(class, view, card, mig, group);
     }
     fits_now(class, &class.peaks[group].on(view.mode), facts, room)
 }
@@ -186,8 +189,7 @@ pub fn room_for_one(
 }
 
 /// The reason why this card has no room for an ID of `group`, if it has none. The pod's IDs of the
-/// groups `on` are on the card already; on a card in MIG mode the search calls
-/// [`mig::free_placements`] for these.
+/// groups `on` are on the card already. Not for MIG: see [`mig::free_placements`].
 pub fn room(
     class: &Class,
     view: &View<'_>,
@@ -195,9 +197,6 @@ pub fn room(
     on: &[usize],
     group: usize,
 ) -> Result<(), CardReason> {
-    if view.mode == Mode::Mig {
-        return mig::room(class, view, card, group);
-    }
     let (facts, room) = (&view.facts[card], &view.rooms[card]);
     let need = class.peaks[group].on(view.mode);
     if on.is_empty() {

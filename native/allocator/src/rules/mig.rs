@@ -1,27 +1,39 @@
 //! MIG instances: which profile, and at which placement on the card.
 //!
-//! The profile is the smallest one that is large enough, at one of the placements that NVML lists
-//! for it. An instance belongs to a device ID. If an init container leaves the ID to an app
+//! The card decides: on one with profiles ([`crate::wire::Card::mig`]) every device ID is an
+//! instance, whatever the mode of the node. The profile is the smallest one that is large enough, at
+//! one of the placements that NVML lists for it. The placements alone decide whether there is room.
+//! An instance belongs to a device ID. If an init container leaves the ID to an app
 //! container, the instance stays as it is, so it is large enough for every container that may get
 //! the ID. The memory of the instance is the limit of the container.
 
-use crate::rules::card::Allocated;
-use crate::rules::card_reason::CardReason;
+use crate::rules::card::{Allocated, Facts};
+use crate::rules::card_reason::{CardReason, ProfileName};
 use crate::rules::class::Class;
 use crate::rules::demand::Demand;
 use crate::rules::view::View;
+use crate::wire::check::SLICES;
 use crate::wire::{Mig, MigProfile, Mode};
 
-/// More memory slices than any card has ([`crate::wire::check`]).
-const SLICES: usize = 64;
-
 /// A profile and the placement of an instance of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstancePlacement {
     /// The index of the profile in the card's list.
     pub profile: usize,
     /// The first memory slice.
     pub start: u32,
+    /// What later instances lose by it.
+    pub loss: Loss,
+}
+
+/// The free placements that an instance takes from later ones, in memory slices. A smaller loss is
+/// better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Loss {
+    /// By how much the largest free placement becomes smaller.
+    pub largest: u32,
+    /// The sizes of all free placements that the instance overlaps, added up.
+    pub sum: u32,
 }
 
 /// The memory slices of an instance, one bit each.
@@ -77,20 +89,22 @@ fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReaso
 /// The reason why the card can never have an instance for an ID of the group, if there is one.
 pub fn check_profile(
     class: &Class,
-    view: &View<'_>,
-    card: usize,
+    mig: &Mig,
+    facts: &Facts,
     group: usize,
 ) -> Result<(), CardReason> {
-    let mig = view.cards[card].mig.as_ref().ok_or(CardReason::NoMig)?;
-    profile(mig, &class.peaks[group], view.facts[card].memory_mib()).map(drop)
+    profile(mig, &class.peaks[group], facts.memory_mib()).map(drop)
 }
 
 /// The reason why this card has no room for the first ID of the group, if it has none.
-pub fn room(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result<(), CardReason> {
-    let (facts, allocated) = (&view.facts[card], &view.allocated[card]);
-    if allocated.slots >= facts.slots() {
-        return Err(CardReason::Slots { slots: facts.slots() });
-    }
+pub fn room(
+    class: &Class,
+    view: &View<'_>,
+    card: usize,
+    mig: &Mig,
+    group: usize,
+) -> Result<(), CardReason> {
+    let allocated = &view.allocated[card];
     if class.idle_only && allocated.slots > 0 {
         return Err(CardReason::NotIdle);
     }
@@ -98,48 +112,60 @@ pub fn room(class: &Class, view: &View<'_>, card: usize, group: usize) -> Result
     if allocated.plain_slots > 0 {
         return Err(CardReason::InUse);
     }
-    free_placements(class, view, card, allocated, group).map(drop)
+    free_placements(class, mig, &view.facts[card], allocated, group).map(drop)
 }
 
-/// The free placements for an ID of the group, the one that blocks least first.
-///
-/// A placement blocks other placements that are free now and overlap it, each weighted by its size.
+/// The free placements for an ID of the group, the one with the smallest loss first.
 pub fn free_placements(
     class: &Class,
-    view: &View<'_>,
-    card: usize,
+    mig: &Mig,
+    facts: &Facts,
     allocated: &Allocated,
     group: usize,
 ) -> Result<Vec<InstancePlacement>, CardReason> {
-    let mig = view.cards[card].mig.as_ref().ok_or(CardReason::NoMig)?;
-    let facts = &view.facts[card];
+    if allocated.slots >= facts.slots() {
+        return Err(CardReason::Slots { slots: facts.slots() });
+    }
     let at = profile(mig, &class.peaks[group], facts.memory_mib())?;
     let profile = &mig.profiles[at];
-    let free = facts.free_memory(allocated);
-    if free < profile.memory_mib {
-        return Err(CardReason::Memory { requested: profile.memory_mib, free });
-    }
-    let mut starts: Vec<(u32, u32)> = Vec::new();
+    let others = mig.taken.iter().fold(0, |all, slice| all | 1 << slice);
+    let taken = allocated.mig | others;
+    let mut found: Vec<InstancePlacement> = Vec::new();
     for start in &profile.placements {
         let here = mask(*start, profile.size);
-        if allocated.mig & here == 0 {
-            starts.push((blocked(mig, allocated.mig, here), *start));
+        if taken & here == 0 {
+            let loss = loss(mig, taken, here);
+            found.push(InstancePlacement { profile: at, start: *start, loss });
         }
     }
-    starts.sort_unstable();
-    starts.dedup();
-    if starts.is_empty() {
-        return Err(CardReason::MigPlacements);
+    if found.is_empty() {
+        let profile = ProfileName::of(&profile.name);
+        return Err(CardReason::MigPlacements {
+            profile,
+            instances: allocated.slots,
+            others: others.count_ones(),
+        });
     }
-    Ok(starts.into_iter().map(|(_, start)| InstancePlacement { profile: at, start }).collect())
+    found.sort_unstable_by_key(|placement| (placement.loss, placement.start));
+    found.dedup();
+    Ok(found)
 }
 
-fn blocked(mig: &Mig, allocated: u64, here: u64) -> u32 {
-    let placements = mig.profiles.iter().flat_map(|profile| {
-        profile.placements.iter().map(|start| (profile.size, mask(*start, profile.size)))
-    });
-    placements
-        .filter(|(_, other)| allocated & other == 0 && here & other != 0)
-        .map(|(size, _)| size)
-        .sum()
+fn loss(mig: &Mig, taken: u64, here: u64) -> Loss {
+    let (mut before, mut after, mut sum) = (0, 0, 0);
+    for profile in &mig.profiles {
+        for start in &profile.placements {
+            let there = mask(*start, profile.size);
+            if taken & there != 0 {
+                continue;
+            }
+            before = before.max(profile.size);
+            if here & there == 0 {
+                after = after.max(profile.size);
+            } else {
+                sum += profile.size;
+            }
+        }
+    }
+    Loss { largest: before - after, sum }
 }

@@ -9,7 +9,7 @@ use crate::rules::card::Facts;
 use crate::rules::class::Class;
 use crate::rules::demand;
 use crate::rules::node_reason::{NodeReason, QuotaReason};
-use crate::wire::{CardAllocation, ContainerRequest, Kind, Memory, Mode, Quota};
+use crate::wire::{CardAllocation, ContainerRequest, Kind, Memory, Quota};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -277,9 +277,10 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// The decision about a node with these cards.
-    pub fn of(class: &Class, room: &QuotaRoom<'_>, mode: Mode, cards: &[Facts]) -> Self {
-        if mode == Mode::Mig {
+    /// The decision about a node with these cards. `has_mig`: an instance may have more than its share
+    /// of a card.
+    pub fn of(class: &Class, room: &QuotaRoom<'_>, has_mig: bool, cards: &[Facts]) -> Self {
+        if has_mig {
             return Self::Depends;
         }
         let limit = |facts, container: &ContainerRequest| demand::limit(&container.memory, facts);

@@ -32,6 +32,11 @@ impl View<'_> {
         self.cards[usize::from(card)].numa
     }
 
+    /// Whether the card may have MIG instances, perhaps several for one container.
+    pub fn has_mig(&self, card: u8) -> bool {
+        self.cards[usize::from(card)].mig.is_some()
+    }
+
     /// The number of cards that the node publishes.
     pub fn published(&self) -> usize {
         // A removed node has no cards, but its facts stay.

@@ -1,32 +1,33 @@
 //! The cards of a node that fit each container by itself, and the reasons of the others.
 
-use crate::rules::card_reason::Tally;
+use crate::rules::card_reason::{CardReason, Tally};
 use crate::rules::class::Class;
 use crate::rules::fit;
 use crate::rules::node_reason::NodeReason;
 use crate::rules::view::View;
 use crate::search::effort::Effort;
 use crate::search::topology::{self, Choice};
-use crate::wire::{ContainerRequest, Mode};
+use crate::wire::ContainerRequest;
 
 /// The cards with room for an ID of the group.
 pub fn candidates_of(class: &Class, view: &View<'_>, group: usize) -> Result<Vec<u8>, NodeReason> {
     let (mut cards, wanted) = (Vec::new(), class.shape.groups[group].count);
     let mut tally = Tally::of(view.cards.len() as u8, 0, wanted as u8);
     for card in 0..view.cards.len() {
-        match fit::fits(class, view, card, group) {
-            Ok(()) => cards.push(card as u8),
-            Err(reason) => tally.count(reason),
+        let reason = fit::fits(class, view, card, group).err();
+        match reason {
+            None => cards.push(card as u8),
+            Some(reason) => tally.count(reason),
+        }
+        // One card can have all instances.
+        if view.has_mig(card as u8) && !reason.is_some_and(CardReason::lasts) {
+            tally.least = 1;
         }
     }
-    // A card in MIG mode can have several instances.
-    if cards.len() >= wanted || (view.mode == Mode::Mig && !cards.is_empty()) {
+    if cards.len() >= wanted || cards.iter().any(|card| view.has_mig(*card)) {
         return Ok(cards);
     }
     tally.fit = cards.len() as u8;
-    if view.mode == Mode::Mig {
-        tally.least = 1;
-    }
     let container = (class.shape.groups[group].container as u8, class.containers.len() as u8);
     Err(NodeReason::Cards { container, tally: Box::new(tally) })
 }

@@ -18,7 +18,8 @@ use crate::search::chosen::{self, ChosenCard};
 use crate::search::effort::{Effort, Step};
 use crate::search::order;
 use crate::search::topology::{self, Choice};
-use crate::wire::{Mode, Topology};
+use crate::wire::{Card, Mig, Topology};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 /// Fills `chosen`, or returns why the node does not fit. `quota` is given if only the chosen cards
@@ -56,11 +57,12 @@ pub fn find(
     Err(search.failure())
 }
 
-/// A node in MIG mode may have several instances on a card.
+/// A card in MIG mode may have several instances.
 fn has_enough_cards(class: &Class, view: &View<'_>) -> Result<(), NodeReason> {
     let cards = view.published();
     let requested = class.containers.iter().map(|one| one.cards as usize).max().unwrap_or(0);
-    if view.mode == Mode::Mig || requested <= cards {
+    let has_mig = || (0..view.cards.len()).any(|card| view.has_mig(card as u8));
+    if requested <= cards || has_mig() {
         return Ok(());
     }
     Err(NodeReason::FewCards { requested: requested as u8, cards: cards as u8 })
@@ -109,11 +111,12 @@ impl Search<'_> {
     fn group(&mut self, turn: usize) -> bool {
         let Some(&group) = self.order.get(turn) else { return self.holds() };
         let shape = &self.class.shape.groups[group];
-        let matters = self.topology != Topology::None && self.view.mode != Mode::Mig;
-        if matters && (shape.count > 1 || shape.apart != 0) {
+        if self.topology != Topology::None && (shape.count > 1 || shape.apart != 0) {
             let with = self.cards_of(shape.apart);
-            let roomy = |card: &u8| self.has_room(group, *card) && !with.contains(card);
-            let from: Vec<u8> = self.candidates[group].iter().copied().filter(roomy).collect();
+            let (has_mig, all) = (|card: &u8| self.view.has_mig(*card), &self.candidates[group]);
+            let roomy =
+                |card: &u8| !has_mig(card) && self.has_room(group, *card) && !with.contains(card);
+            let from: Vec<u8> = all.iter().copied().filter(roomy).collect();
             let choice = Choice {
                 from: &from,
                 with: &with,
@@ -121,7 +124,8 @@ impl Search<'_> {
                 one_numa: self.class.card_request.numa,
             };
             let Some((_, cards)) = topology::best(self.view, choice, self.effort) else {
-                return false;
+                // MIG instances have no links. They are tried if there are too few other cards.
+                return all.iter().any(has_mig) && self.entry(turn, shape.count, 0);
             };
             let before = self.chosen.len();
             let entry = |card| ChosenCard { group: group as u8, card, instance: None };
@@ -152,16 +156,14 @@ impl Search<'_> {
                 return false;
             }
             let card = self.candidates[group][at];
-            if !self.has_room(group, card)
-                || !self.is_apart(group, card)
-                || !self.is_near(group, card)
-            {
+            if !self.is_apart(group, card) || !self.is_near(group, card) {
                 continue;
             }
-            let (placements, next) = if self.view.mode == Mode::Mig {
-                (self.free_placements(group, card).into_iter().map(Some).collect(), at)
-            } else {
-                (vec![None], at + 1)
+            // A container may have several instances of a card.
+            let (placements, next) = match &self.view.cards[usize::from(card)].mig {
+                Some(mig) => (self.free_placements(group, card, mig), at),
+                None if self.has_room(group, card) => (vec![None], at + 1),
+                None => continue,
             };
             for placement in placements {
                 self.chosen.push(ChosenCard { group: group as u8, card, instance: placement });
@@ -174,38 +176,33 @@ impl Search<'_> {
         false
     }
 
+    /// Whether a card without MIG has room for an ID of the group.
     fn has_room(&self, group: usize, card: u8) -> bool {
-        if self.view.mode == Mode::Mig {
-            return !self.free_placements(group, card).is_empty();
-        }
         let here = self.chosen.iter().filter(|entry| entry.card == card);
         let on: Vec<usize> = here.map(|entry| entry.group.into()).collect();
         fit::room(self.class, self.view, card.into(), &on, group).is_ok()
     }
 
-    fn free_placements(&self, group: usize, card: u8) -> Vec<InstancePlacement> {
+    /// The placements of a card in MIG mode that are free for an ID of the group.
+    fn free_placements(&self, group: usize, card: u8, mig: &Mig) -> Vec<Option<InstancePlacement>> {
         let (view, at) = (self.view, usize::from(card));
-        let Some(mig) = &view.cards[at].mig else { return Vec::new() };
         let mut allocated = view.allocated[at];
         for placement in
             self.chosen.iter().filter(|entry| entry.card == card).filter_map(|entry| entry.instance)
         {
             let profile = &mig.profiles[placement.profile];
             allocated.slots += 1;
-            allocated.memory_mib += profile.memory_mib;
             allocated.mig |= mig::mask(placement.start, profile.size);
         }
-        if allocated.slots >= view.facts[at].slots() {
-            return Vec::new();
-        }
-        mig::free_placements(self.class, view, at, &allocated, group).unwrap_or_default()
+        let found = mig::free_placements(self.class, mig, &view.facts[at], &allocated, group);
+        found.unwrap_or_default().into_iter().map(Some).collect()
     }
 
     /// Whether no container could get this card twice.
     fn is_apart(&self, group: usize, card: u8) -> bool {
         let apart = self.class.shape.groups[group].apart | 1 << group;
         let mut same = self.chosen.iter().filter(|entry| entry.card == card);
-        self.view.mode == Mode::Mig || !same.any(|entry| apart >> entry.group & 1 == 1)
+        self.view.has_mig(card) || !same.any(|entry| apart >> entry.group & 1 == 1)
     }
 
     /// Whether the card is on the NUMA node of the cards that may be in the same container.
@@ -236,7 +233,7 @@ impl Search<'_> {
     }
 
     fn is_strict(&self) -> bool {
-        self.topology == Topology::Strict && self.view.mode != Mode::Mig
+        self.topology == Topology::Strict
     }
 
     /// Whether each container that is complete with this group has the best links, whichever IDs
@@ -287,7 +284,8 @@ impl Search<'_> {
             return NodeReason::TooMany;
         }
         let wanted = self.class.shape.groups[0].count;
-        if single && self.class.card_request.numa {
+        let has_mig = self.candidates[0].iter().any(|card| self.view.has_mig(*card));
+        if single && self.class.card_request.numa && !has_mig {
             let numa = |card: &u8| self.view.numa(*card);
             let cards = &self.candidates[0];
             let count = |card: &u8| cards.iter().filter(|other| numa(other) == numa(card)).count();
@@ -319,7 +317,9 @@ pub fn lasting(
         return (reason, true);
     }
     let facts: Vec<Facts> = view.facts.iter().map(Facts::in_order).collect();
-    match find_when_empty(class, &View { facts: &facts, ..*view }, effort, chosen) {
+    let cards = without_others(view.cards);
+    let in_order = View { facts: &facts, cards: &cards, ..*view };
+    match find_when_empty(class, &in_order, effort, chosen) {
         Err(NodeReason::Links { best: 0, requested }) => {
             return (NodeReason::Links { best: 0, requested }, true);
         }
@@ -327,10 +327,21 @@ pub fn lasting(
         Err(NodeReason::Cards { .. }) => return (reason, true),
         Err(never) => return (NodeReason::Never(Box::new(never)), true),
     }
-    let differs = facts != view.facts;
+    let differs = facts != view.facts || matches!(cards, Cow::Owned(_));
     let found = if differs { find_when_empty(class, view, effort, chosen) } else { Ok(()) };
     let unfit = found.is_err_and(|reason| reason != NodeReason::TooMany);
     (reason, unfit)
+}
+
+/// The cards without the MIG instances of others.
+fn without_others(cards: &[Card]) -> Cow<'_, [Card]> {
+    let has_others = |card: &Card| card.mig.as_ref().is_some_and(|mig| !mig.taken.is_empty());
+    if !cards.iter().any(has_others) {
+        return Cow::Borrowed(cards);
+    }
+    let mut cards = cards.to_vec();
+    cards.iter_mut().filter_map(|card| card.mig.as_mut()).for_each(|mig| mig.taken.clear());
+    Cow::Owned(cards)
 }
 
 /// Finds cards as if there were no pods on the node.

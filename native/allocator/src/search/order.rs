@@ -4,13 +4,17 @@
 //! and the index of the card breaks the remaining ties. Fullness is the fullness with the pod. If
 //! one card is requested and links matter, the card with the worst links comes first, so that well
 //! linked cards stay together.
+//!
+//! A new MIG instance takes placements from later ones ([`mig::Loss`]). Unless the pod or the node
+//! asks for `spread`, the card with the smallest loss comes first, so that large profiles stay
+//! possible. A card without new instances loses nothing, so it comes before them.
 
 use crate::rules::card::{Facts, Room};
 use crate::rules::class::Class;
-use crate::rules::demand::Need;
 use crate::rules::fullness::{self, Scale};
+use crate::rules::mig::{self, InstancePlacement};
 use crate::rules::view::View;
-use crate::wire::{Mode, Order, Placement, Topology};
+use crate::wire::{Mig, Order, Placement, Topology};
 
 type Sorting = [i64; 4];
 
@@ -21,10 +25,19 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
     }
     let keys = keys(class, view.placement);
     let alone = class.shape.groups[group].count == 1 && class.topology(view.mode) != Topology::None;
+    let spread = class.card_request.order.contains(&Order::Spread)
+        || view.placement == Some(Placement::Spread);
     let (mut scale, need) = (class.scale(), class.peaks[group].on(view.mode));
-    let mut full = |card: u8| {
-        let (facts, room) = (&view.facts[usize::from(card)], &view.rooms[usize::from(card)]);
-        fullness(class, &mut scale, facts, room) + filled(&mut scale, &need, view.mode, facts)
+    // The loss and the fullness.
+    let mut weigh = |card: u8| {
+        let at = usize::from(card);
+        let (facts, room) = (&view.facts[at], &view.rooms[at]);
+        let (loss, load) = match &view.cards[at].mig {
+            Some(mig) => instance(class, view, at, mig, group),
+            None => (0, [1, need.cores.into(), need.memory(facts)]),
+        };
+        let full = fullness(class, &mut scale, facts, room) + filled(&mut scale, facts, load);
+        (loss, full)
     };
     let all: Vec<u8> = cards.to_vec();
     let mut sorted: [(Sorting, u8); 64] = [([0; 4], 0); 64];
@@ -38,8 +51,10 @@ pub fn sort(class: &Class, view: &View<'_>, group: usize, cards: &mut [u8]) {
         for (key, place) in keys.iter().flatten().zip(next) {
             *place = match key {
                 Order::Numa => company(class, view, group, &all, *card),
-                Order::Spread => full(*card),
-                _ => -full(*card),
+                key => match weigh(*card) {
+                    (loss, full) if *key == Order::Spread && (spread || loss == 0) => full,
+                    (loss, full) => loss - full,
+                },
             };
         }
         *to = (sorting, *card);
@@ -80,11 +95,20 @@ pub fn fullness(class: &Class, scale: &mut Scale, facts: &Facts, room: &Room) ->
     fullness::whole(scale.for_capacity(facts.capacity()).part(room.allocated(facts)))
 }
 
-/// The fullness that one ID of the pod adds to a card.
+/// The loss by the first instance on a card, above every fullness, and its load.
+fn instance(class: &Class, view: &View<'_>, at: usize, mig: &Mig, group: usize) -> (i64, [u64; 3]) {
+    let (facts, allocated) = (&view.facts[at], &view.allocated[at]);
+    let found = mig::free_placements(class, mig, facts, allocated, group).unwrap_or_default();
+    let Some(InstancePlacement { profile, loss, .. }) = found.first() else { return (0, [0; 3]) };
+    let profile = &mig.profiles[*profile];
+    let sum = loss.sum.min(u16::MAX.into());
+    let loss = i64::from(loss.largest) << 48 | i64::from(sum) << 32;
+    (loss, [1, mig::cores(mig, profile).into(), profile.memory_mib])
+}
+
+/// The fullness that slots, cores and memory add to a card.
 #[inline]
-pub fn filled(scale: &mut Scale, need: &Need, mode: Mode, facts: &Facts) -> i64 {
-    let memory_mib = if mode == Mode::Mig { 0 } else { need.memory(facts) };
-    let load = [1, need.cores.into(), memory_mib];
+pub fn filled(scale: &mut Scale, facts: &Facts, load: [u64; 3]) -> i64 {
     fullness::whole(scale.for_capacity(facts.capacity()).part(load))
 }
 

@@ -88,7 +88,7 @@ impl<'a> FastPath<'a> {
         if (self.setup.mode, self.setup.placement) != (node.mode, node.placement) {
             self.setup = Setup::of(self.class, node.mode, node.placement);
         }
-        if !self.setup.applies || node.facts.is_empty() {
+        if !self.setup.applies || node.has_mig || node.facts.is_empty() {
             return None;
         }
         let count = self.class.shape.groups[0].count;
@@ -118,7 +118,7 @@ impl<'a> FastPath<'a> {
     /// The number of candidates, and the first one in order.
     fn find_candidates(&mut self, node: &NodeCards<'_>) -> (usize, i64) {
         let Self { class, scale, setup, candidates, .. } = self;
-        let Setup { need, mode, fullest_first, only_room_matters, .. } = setup;
+        let Setup { need, fullest_first, only_room_matters, .. } = setup;
         let sign = if *fullest_first { -1 } else { 1 };
         let (mut found, mut first) = (0, i64::MAX);
         let mut consider = |at: usize, facts: &Facts, room: &Room, terms: Terms, full: i64| {
@@ -135,7 +135,7 @@ impl<'a> FastPath<'a> {
         let terms = |scale: &mut Scale, facts: &Facts| Terms {
             usable: fit::usable(class, facts),
             required: Required::of(need, facts),
-            filled: order::filled(scale, need, *mode, facts),
+            filled: order::filled(scale, facts, [1, need.cores.into(), need.memory(facts)]),
         };
         match node.facts {
             [like, ..] if node.alike && class.card_request.weights.is_none() => {

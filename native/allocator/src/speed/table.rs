@@ -18,6 +18,7 @@ struct Row {
     mode: Mode,
     placement: Option<Placement>,
     alike: bool,
+    has_mig: bool,
     totals: Totals,
 }
 
@@ -34,6 +35,8 @@ pub struct NodeCards<'a> {
     pub rooms: &'a [Room],
     /// Whether all cards have the same facts. Then only those of the first one need to be read.
     pub alike: bool,
+    /// Whether a card may have several MIG instances. Then the node needs a search.
+    pub has_mig: bool,
     /// The totals of the published cards.
     pub totals: Totals,
 }
@@ -53,10 +56,11 @@ impl CardTable {
     /// The node of this number.
     #[inline]
     pub fn get(&self, number: u32) -> NodeCards<'_> {
-        let Row { start, count, mode, placement, alike, totals } = self.rows[number as usize];
+        let Row { start, count, mode, placement, alike, has_mig, totals } =
+            self.rows[number as usize];
         let cards = start as usize..(start + count) as usize;
         let (facts, rooms) = (&self.facts[cards.clone()], &self.rooms[cards]);
-        NodeCards { mode, placement, facts, rooms, alike, totals }
+        NodeCards { mode, placement, facts, rooms, alike, has_mig, totals }
     }
 
     /// Copies a node.
@@ -66,6 +70,7 @@ impl CardTable {
         self.make_room(number, count);
         let row = &mut self.rows[number as usize];
         (row.mode, row.placement, row.totals) = (view.mode, view.placement, view.totals);
+        row.has_mig = node.has_mig;
         row.alike = view.facts[..count].windows(2).all(|pair| pair[0] == pair[1]);
         let cards = row.start as usize..row.start as usize + count;
         self.facts[cards.clone()].copy_from_slice(&view.facts[..count]);

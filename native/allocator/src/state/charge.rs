@@ -36,7 +36,7 @@ pub fn charges(
         count_container(&mut counts, container.kind, container_cards, &index_of);
     }
     let init = containers.iter().any(|container| container.kind == Kind::Init);
-    if init && !started && mode != Mode::Mig {
+    if init && !started {
         worst_choice(&mut counts, containers, container_cards, &index_of, facts, mode);
     }
     let mut charges: Vec<Charge> = counts.iter().map(|count| count.charge(started)).collect();
@@ -114,7 +114,8 @@ fn allocated(card: &CardAllocation) -> Allocated {
 }
 
 /// Raises the peaks to the worst choice of the kubelet, if it has a choice and the allocated cards
-/// are a distribution that the shape allows. Otherwise the allocated cards are all that is known.
+/// are a distribution that the shape allows. Otherwise the allocated cards are all that is known. A
+/// MIG instance counts the same for each container.
 fn worst_choice(
     counts: &mut Vec<Count>,
     containers: &[ContainerRequest],
@@ -130,12 +131,12 @@ fn worst_choice(
     else {
         return;
     };
-    for count in counts {
+    for count in counts.iter_mut().filter(|count| count.peak.mig == 0) {
         let facts = &facts[usize::from(count.card)];
         let here = || {
             members(
                 (0..groups.len())
-                    .filter(|at| groups[*at].contains(&count.card))
+                    .filter(|at| groups[*at].contains(&(count.card, None)))
                     .fold(0, |all, at| all | 1 << at),
             )
         };
@@ -153,21 +154,26 @@ fn worst_choice(
     }
 }
 
+/// A card, and where its memory slices begin if it is a MIG instance.
+type Part = (u8, Option<u32>);
+
 /// The cards of each group, if the shape allows the allocated cards.
 fn groups(
     shape: &Shape,
     containers: &[ContainerRequest],
     container_cards: &[Box<[CardAllocation]>],
     index_of: &impl Fn(&str) -> Option<u8>,
-) -> Option<Vec<Vec<u8>>> {
+) -> Option<Vec<Vec<Part>>> {
     let mut groups = vec![Vec::new(); shape.groups.len()];
-    let mut waiting: Vec<u8> = Vec::new();
+    let mut waiting: Vec<Part> = Vec::new();
+    let part = |card: &CardAllocation| {
+        Some((index_of(&card.card)?, card.mig.as_ref().map(|instance| instance.start)))
+    };
     for ((container, source), container_cards) in
         containers.iter().zip(&shape.sources).zip(container_cards)
     {
-        let hand: Vec<u8> =
-            container_cards.iter().filter_map(|card| index_of(&card.card)).collect();
-        let (reused, new): (Vec<u8>, Vec<u8>) =
+        let hand: Vec<Part> = container_cards.iter().filter_map(part).collect();
+        let (reused, new): (Vec<Part>, Vec<Part>) =
             hand.iter().partition(|card| waiting.contains(card));
         if hand.len() != container.cards as usize || reused.len() != source.reused {
             return None;

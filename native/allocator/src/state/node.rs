@@ -35,6 +35,8 @@ pub struct Node {
     pub rooms: Vec<Room>,
     /// The allocated part of each card.
     pub allocated: Vec<Allocated>,
+    /// Whether the node agent makes MIG instances on one of the published cards.
+    pub has_mig: bool,
     links: Vec<u32>,
     /// The numbers of its pods, in no particular order.
     pub pods: Vec<u32>,
@@ -54,6 +56,7 @@ impl Node {
             facts: Vec::new(),
             rooms: Vec::new(),
             allocated: Vec::new(),
+            has_mig: false,
             links: Vec::new(),
             pods: Vec::new(),
             totals: Totals::default(),
@@ -69,6 +72,7 @@ impl Node {
         self.cards
             .sort_unstable_by(|one, other| (one.index, &one.uuid).cmp(&(other.index, &other.uuid)));
         self.published = self.cards.len();
+        self.has_mig = self.cards.iter().any(|card| card.mig.is_some());
     }
 
     /// Removes what was published.
@@ -103,7 +107,11 @@ impl Node {
             if at < self.published { Facts::of(card, model(&card.model)) } else { Facts::default() }
         };
         self.facts = self.cards.iter().enumerate().map(facts).collect();
-        let link = |one: &Card, other: &Card| one.links.get(&other.uuid).copied().unwrap_or(0);
+        // MIG instances have no links.
+        let link = |one: &Card, other: &Card| match one.mig.as_ref().or(other.mig.as_ref()) {
+            Some(_) => 0,
+            None => one.links.get(&other.uuid).copied().unwrap_or(0),
+        };
         let pairs =
             self.cards.iter().flat_map(|one| self.cards.iter().map(move |other| (one, other)));
         // One of the two cards may list the link.

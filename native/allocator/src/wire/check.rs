@@ -3,7 +3,7 @@
 //! The bounds also keep all sums far below 64 bits, so that no other code has to check for
 //! overflow.
 
-use crate::wire::{Assignment, Card, Kind, Memory, MigProfile, Node, PodRequest, Quota};
+use crate::wire::{Assignment, Card, Kind, Memory, Mig, MigProfile, Node, PodRequest, Quota};
 use hami_limits::InvalidValue;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,6 +11,8 @@ use std::ops::RangeInclusive;
 
 /// The most cards of a node and the most containers of a pod: sets of either are 64-bit masks.
 pub const MOST: usize = 64;
+/// More memory slices than any card has: sets of them are 64-bit masks.
+pub const SLICES: usize = 64;
 /// Fewer MiB than any card has. One percent of it is not 0, which would not be a limit.
 const LEAST_MIB: u64 = 100;
 /// More MiB than any card has; products of it stay below 64 bits.
@@ -60,9 +62,19 @@ fn card(path: &str, card: &Card) -> Result<(), InvalidValue> {
     for (peer, score) in &card.links {
         within(format!("{path}.links.{peer}"), (*score).into(), 0..=1_000_000)?;
     }
-    let profiles = card.mig.iter().flat_map(|mig| &mig.profiles).enumerate();
-    for (at, one) in profiles {
-        profile(&format!("{path}.mig.profiles[{at}]"), one)?;
+    card.mig.as_ref().map_or(Ok(()), |there| mig(&format!("{path}.mig"), there))
+}
+
+fn mig(path: &str, mig: &Mig) -> Result<(), InvalidValue> {
+    for (at, one) in mig.profiles.iter().enumerate() {
+        profile(&format!("{path}.profiles[{at}]"), one)?;
+    }
+    if mig.taken.len() > SLICES {
+        let fix = format!("write at most {SLICES}");
+        return refuse(format!("{path}.taken"), mig.taken.len(), fix);
+    }
+    for slice in &mig.taken {
+        within(format!("{path}.taken"), (*slice).into(), 0..=SLICES as u64 - 1)?;
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ pub enum Mode {
     Share,
     /// As `full`, and several cards of a container are chosen by their links.
     Topology,
-    /// NVIDIA's MIG instances are allocated.
+    /// As `full`. On cards in MIG mode ([`Card::mig`]) the node agent makes instances.
     Mig,
     /// As `full`, enforced by NVIDIA's MPS server.
     Mps,
@@ -76,7 +76,7 @@ pub enum Placement {
     Spread,
 }
 
-/// One physical card.
+/// A card: a GPU, or a MIG instance that an administrator made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
@@ -110,7 +110,8 @@ pub struct Card {
     /// How well the card is linked to other cards of the node, by UUID. A higher score is better.
     #[serde(default)]
     pub links: BTreeMap<String, u32>,
-    /// The MIG profiles of a card in MIG mode.
+    /// Set on a GPU in MIG mode on which the node agent makes instances. Such a card has the level
+    /// `mig`.
     #[serde(default)]
     pub mig: Option<Mig>,
     /// The strongest level that the card offers.
@@ -124,6 +125,10 @@ pub struct Card {
 pub struct Mig {
     /// The profiles that NVML lists.
     pub profiles: Vec<MigProfile>,
+    /// The memory slices of instances that others made, or that could not be removed. No instance is
+    /// placed on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<u32>,
 }
 
 /// A MIG profile and its possible placements.

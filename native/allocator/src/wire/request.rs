@@ -80,9 +80,9 @@ pub enum Topology {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
-    /// By our library: on nodes of any mode except `mig` and `mps`.
+    /// By our library: on cards below the level `mig`, on nodes of any mode except `mps`.
     HamiCore,
-    /// By MIG: on nodes of mode `mig`.
+    /// By MIG: on cards of the level `mig`.
     Mig,
     /// By MPS: on nodes of mode `mps`.
     Mps,
@@ -135,7 +135,7 @@ pub struct CardRequest {
     pub weights: Option<Weights>,
     /// Whether full or empty nodes score best; binpack by default.
     pub node_order: Option<Placement>,
-    /// Only nodes that share their cards in this way.
+    /// Only cards that are shared in this way.
     pub mode: Option<Sharing>,
     /// Only cards that offer at least this level.
     pub isolation: Level,

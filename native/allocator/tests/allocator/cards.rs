@@ -133,9 +133,9 @@ fn modes() {
     let said = reserve(&mut of(Mode::Mps), &requests(Sharing::HamiCore)).unwrap_err();
     assert_eq!(said, "it has another mode (mps) than the pod requests");
     let said = reserve(&mut of(Mode::Mps), &requests(Sharing::Mig)).unwrap_err();
-    assert_eq!(said, "it has another mode (mps) than the pod requests");
+    assert_eq!(said, "1 card: 1 is not in MIG mode");
     assert!(reserve(&mut of(Mode::Mps), &requests(Sharing::Mps)).is_ok());
-    for mode in [Mode::Full, Mode::Memory, Mode::Share, Mode::Topology] {
+    for mode in [Mode::Full, Mode::Memory, Mode::Share, Mode::Topology, Mode::Mig] {
         assert!(reserve(&mut of(mode), &requests(Sharing::HamiCore)).is_ok(), "{mode}");
         let said = reserve(&mut of(mode), &requests(Sharing::Mps)).unwrap_err();
         assert_eq!(said, format!("it has another mode ({mode}) than the pod requests"));

@@ -3,7 +3,7 @@
 use crate::build::{app, card, node, plain, pod, quota, reserve, with, with_card_request};
 use hami_allocator::Allocator;
 use hami_allocator::wire::{
-    Card, CardRequest, ContainerRequest, Level, Mode, Node, PodRequest, Topology,
+    Card, CardRequest, ContainerRequest, Level, PodRequest, Sharing, Topology,
 };
 
 /// A node whose only cards are full.
@@ -147,9 +147,18 @@ fn memory_of_other_programs_may_become_free() {
 
 #[test]
 fn what_the_operator_can_change_is_not_never() {
-    let mut allocator = with(vec![Node { mode: Mode::Mig, ..plain("n", 1) }]);
+    let sharing = |sharing| {
+        let card_request = CardRequest { mode: Some(sharing), ..CardRequest::default() };
+        with_card_request(asks(&[app(1, 10, 0)]), card_request)
+    };
     let brief = "its cards are not in MIG mode";
-    assert_eq!(reason(&mut allocator, &asks(&[app(1, 10, 0)])), (brief.into(), true));
+    let mut allocator = with(vec![plain("n", 1)]);
+    assert_eq!(reason(&mut allocator, &sharing(Sharing::Mig)), (brief.into(), true));
+    assert_eq!(codes(&mut allocator, &sharing(Sharing::Mig)), ["no-mig"]);
+    let brief = "its cards are in MIG mode, and hami-core is requested";
+    let mut allocator = with(vec![node("n", vec![Card { level: Level::Mig, ..card("g0", 1000) }])]);
+    assert_eq!(reason(&mut allocator, &sharing(Sharing::HamiCore)), (brief.into(), true));
+    assert_eq!(codes(&mut allocator, &sharing(Sharing::HamiCore)), ["mig"]);
     let strict = CardRequest { topology: Topology::Strict, ..CardRequest::default() };
     let mut allocator = full(two_cards());
     let brief = "it is not known how its cards are linked, and 2 linked cards are requested";

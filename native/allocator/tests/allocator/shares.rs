@@ -102,7 +102,7 @@ fn an_expensive_choice_under_a_quota_continues_and_ends() {
     }
 }
 
-/// Nodes with equal cards, different cards, or cards in MIG mode.
+/// Nodes with equal cards, different cards, or cards of which some are in MIG mode.
 fn some_node(random: &mut Prng, at: usize) -> Node {
     let kind = random.below(3);
     let cards = (0..2 + random.below(3)).map(|of| {
@@ -120,7 +120,7 @@ fn some_node(random: &mut Prng, at: usize) -> Node {
             profile("half", memory / 2 - 10, 2, &[0, 2]),
             profile("large", memory - 10, 4, &[0]),
         ];
-        card.mig = (kind == 2).then_some(Mig { profiles });
+        card.mig = (kind == 2 && random.chance(60)).then_some(Mig { profiles, taken: Vec::new() });
         card
     });
     let mut node = node(&named(at), cards.collect());

@@ -10,9 +10,9 @@ use crate::search::{chosen, find};
 use crate::wire::Node;
 use crate::wire::parse::parse;
 
-const MODES: [&str; 6] = ["full", "memory", "exclusive", "share", "topology", "mps"];
+const MODES: [&str; 7] = ["full", "memory", "exclusive", "share", "topology", "mps", "mig"];
 const PLACEMENTS: [&str; 3] = ["null", "\"binpack\"", "\"spread\""];
-const WISHES: [&str; 9] = [
+const WISHES: [&str; 10] = [
     "",
     r#""order": ["binpack"]"#,
     r#""order": ["spread", "binpack"], "node_order": "spread""#,
@@ -22,7 +22,11 @@ const WISHES: [&str; 9] = [
     r#""weights": {"slot": 0, "core": 3, "memory": 7}"#,
     r#""mode": "mps", "node_order": "binpack""#,
     r#""isolation": "kernel""#,
+    r#""mode": "mig""#,
 ];
+const INSTANCES: &str = r#"{"profiles": [
+    {"name": "1g", "memory_mib": 200, "slices": 1, "placements": [0, 1, 2, 3], "size": 1},
+    {"name": "4g", "memory_mib": 780, "slices": 4, "placements": [0], "size": 4}]}"#;
 const ASKS: [&str; 7] = [
     r#""memory": {"mib": 70}"#,
     r#""memory": {"mib": 430}, "cores": 35"#,
@@ -42,10 +46,11 @@ fn node(mode: &str, placement: &str, step: usize) -> Node {
         let (cores, slots) = ([100, 100, 150][step % 3], 3 + kind % 2);
         let level = ["preload", "kernel", "mig"][(at * kind + step) % 3];
         let (healthy, cordoned) = ((at + step) % 9 != 4, (at + step) % 11 == 5);
+        let mig = if step % 5 == 1 && at == 2 { INSTANCES } else { "null" };
         format!(
             r#"{{"uuid": "g{at}", "index": {at}, "model": "{model}", "memory_mib": {memory},
             "cores": {cores}, "slots": {slots}, "healthy": {healthy}, "cordoned": {cordoned},
-            "foreign_mib": {foreign}, "level": "{level}"}}"#
+            "foreign_mib": {foreign}, "level": "{level}", "mig": {mig}}}"#
         )
     };
     let cards: Vec<String> = (0..step % 7).map(card).collect();
@@ -92,7 +97,7 @@ fn the_fast_path_finds_what_the_search_finds() {
     let mut allocator = Allocator::new();
     let (mut fit, mut full, mut never, mut unseen) = (0, 0, 0, 0);
     for step in 0..252 {
-        let (mode, placement) = (MODES[step / 7 % 6], PLACEMENTS[step % 3]);
+        let (mode, placement) = (MODES[step / 7 % 7], PLACEMENTS[step % 3]);
         allocator.set_node(node(mode, placement, 3 + step)).expect("a good node");
         let number = allocator.number("n").expect("it is there");
         for (card_request, container, cards) in WISHES
