@@ -54,6 +54,7 @@ class CardView(msgspec.Struct, frozen=True):
         free_mib: MiB that are not allocated, less what foreign programs use.
         free_cores: the percentage of its time that is not allocated.
         free_slots: how many more containers it can have.
+        mig: whether each container gets a MIG instance that the node agent makes.
         also_on: other nodes that report the same card; its room counts on each.
     """
 
@@ -63,6 +64,7 @@ class CardView(msgspec.Struct, frozen=True):
     free_mib: int
     free_cores: int
     free_slots: int
+    mig: bool = False
     containers: tuple[ContainerView, ...] = ()
     also_on: tuple[str, ...] = ()
 

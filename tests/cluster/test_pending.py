@@ -71,7 +71,10 @@ CASES = {
     "mode": Case(
         "it has another mode (full) than the pod requests",
         "busy",
-        annotations={"nvidia.com/vgpu-mode": "mig"},
+        annotations={"nvidia.com/vgpu-mode": "mps"},
+    ),
+    "no-mig": Case(
+        "its cards are not in MIG mode", "busy", annotations={"nvidia.com/vgpu-mode": "mig"}
     ),
     "isolation": Case(
         "its cards have weaker isolation than requested",

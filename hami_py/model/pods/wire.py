@@ -17,12 +17,13 @@ NodeMode: TypeAlias = Literal["full", "memory", "exclusive", "share", "topology"
 """How a node uses its cards; this is the only list of the modes in Python. ``full``: memory and
 cores are counted and enforced. ``memory``: only memory is. ``exclusive``: whole cards only.
 ``share``: counted like ``full``, not enforced. ``topology``: like ``full``, and several cards of a
-container are selected by their links. ``mig``: NVIDIA's partitions. ``mps``: like ``full``, and
-NVIDIA's server enforces the limits."""
+container are selected by their links. ``mig``: like ``full``, and the node agent makes instances on
+cards in MIG mode. ``mps``: like ``full``, and NVIDIA's server enforces the limits."""
 
 Sharing: TypeAlias = Literal["hami-core", "mig", "mps"]
-"""How a pod may request its cards to be shared. ``hami-core``: by our library, so on nodes of any
-mode except the other two, which are NVIDIA's."""
+"""How a pod may request its cards to be shared. ``hami-core``: by our library, so below the level
+``mig``, on nodes of any mode except ``mps``. ``mig``: cards of the level ``mig``. ``mps``: nodes of
+that mode."""
 
 Placement: TypeAlias = Literal["binpack", "spread"]
 Topology: TypeAlias = Literal["none", "best-effort", "strict"]

@@ -328,7 +328,8 @@ def _still_fits(
         # Another pod may use the MIG instance's placement by now, and a share of memory depends on
         # the card's size.
         return False
-    fitting = {(c.container, card.uuid) for card in seen.cards for c in card.containers if c.fits}
+    shared = [card for card in seen.cards if not card.mig]
+    fitting = {(c.container, card.uuid) for card in shared for c in card.containers if c.fits}
     reserved = [(name, one.card) for name, cards in assignment.containers.items() for one in cards]
     are_distinct = len({card for _, card in reserved}) == len(reserved)
     return are_distinct and fitting.issuperset(reserved)

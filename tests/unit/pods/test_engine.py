@@ -38,7 +38,9 @@ NODES = [
     wire.Node(
         "mig",
         mode="mig",
-        cards=(wire.Card("GPU-2", 0, "A", 81_920, mig=wire.Mig((PROFILE,)), level="mig"),),
+        cards=(
+            wire.Card("GPU-2", 0, "A", 81_920, mig=wire.Mig((PROFILE,), taken=(4, 5)), level="mig"),
+        ),
     ),
 ]
 QUOTAS = [

@@ -123,7 +123,7 @@ def test_the_fields_of_a_card_are_those_of_the_page() -> None:
             default = fields[name].default
             assert said == (str(default) if type(default) is int else words[default]), name
     profile = {field.name for field in msgspec.structs.fields(wire.MigProfile)}
-    assert profile <= set(re.findall(r"`(\w+)`", table.split("`mig`")[1]))
+    assert {*profile, "taken"} <= set(re.findall(r"`(\w+)`", table.split("`mig`")[1]))
 
 
 def test_the_assignment_on_the_page_is_valid() -> None:

@@ -257,6 +257,16 @@ def test_part_of_a_whole_card_is_not_written_after_it_was_partitioned(small: Sma
     assert [one["mig"]["profile"] for one in given(small, "p")] == ["1g.5gb"]
 
 
+def test_part_of_a_partitioned_card_is_not_written_if_another_is_shared(small: Small) -> None:
+    small.create("p", mib=4000)
+    comes_late(small)
+    assert "no answer" in small.bind("p", "a")
+    both = card("GPU-a-0", mig=_INSTANCES), card("GPU-a-1", index=1)
+    small.cluster.nodes.changed(cards("a", *both, mode="mig"))
+    small.server.before = lambda _: None
+    assert "no longer fit" in small.bind("p", "a")
+
+
 def test_a_binding_by_this_replica_needs_no_event(small: Small) -> None:
     """An idle replica lists the pods of the node; its own pods are there, too."""
     for name in ("p", "next"):

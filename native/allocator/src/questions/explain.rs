@@ -49,6 +49,8 @@ pub struct CardExplanation {
     pub free_cores: u32,
     /// The free device IDs.
     pub free_slots: u32,
+    /// Whether each container gets a MIG instance that the node agent makes.
+    pub mig: bool,
     /// The containers that need new device IDs, in the order of the pod.
     pub containers: Vec<ContainerExplanation>,
 }
@@ -167,6 +169,7 @@ fn explain_card(
         free_mib: facts.free_memory(allocated),
         free_cores: facts.free_cores(allocated),
         free_slots: facts.free_slots(allocated),
+        mig: wire.mig.is_some(),
         containers: containers.collect(),
     }
 }

@@ -128,7 +128,7 @@ pub fn free_placements(
     }
     let at = profile(mig, &class.peaks[group], facts.memory_mib())?;
     let profile = &mig.profiles[at];
-    let others = mig.taken.iter().fold(0, |all, slice| all | 1 << slice);
+    let others: u64 = mig.taken.iter().fold(0, |all, slice| all | 1 << slice);
     let taken = allocated.mig | others;
     let mut found: Vec<InstancePlacement> = Vec::new();
     for start in &profile.placements {
