@@ -82,9 +82,9 @@ pub enum CardReason {
         /// The name of the profile.
         profile: ProfileName,
         /// The number of instances of pods on the card.
-        instances: u32,
+        instances: u16,
         /// The number of memory slices that others have.
-        others: u32,
+        others: u8,
     },
 }
 
@@ -96,16 +96,14 @@ impl ProfileName {
     /// The name.
     pub fn of(name: &str) -> Self {
         let mut bytes = [0; 16];
-        let end = name.floor_char_boundary(bytes.len());
-        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        bytes.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte);
         Self(bytes)
     }
 }
 
 impl fmt::Display for ProfileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = str::from_utf8(&self.0).unwrap_or_default();
-        f.write_str(name.trim_end_matches('\0'))
+        f.write_str(String::from_utf8_lossy(&self.0).trim_end_matches('\0'))
     }
 }
 

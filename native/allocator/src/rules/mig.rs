@@ -142,8 +142,8 @@ pub fn free_placements(
         let profile = ProfileName::of(&profile.name);
         return Err(CardReason::MigPlacements {
             profile,
-            instances: allocated.slots,
-            others: others.count_ones(),
+            instances: allocated.slots.try_into().unwrap_or(u16::MAX),
+            others: others.count_ones() as u8,
         });
     }
     found.sort_unstable_by_key(|placement| (placement.loss, placement.start));

@@ -131,7 +131,7 @@ fn worst_choice(
     else {
         return;
     };
-    for count in counts.iter_mut().filter(|count| count.peak.mig == 0) {
+    for count in counts {
         let facts = &facts[usize::from(count.card)];
         let here = || {
             members(

@@ -116,7 +116,9 @@ impl World {
         let taken = &card.mig.as_ref().expect("profiles").taken;
         let is_held = |slice: &u32| slices[*slice as usize];
         assert!(!taken.iter().any(is_held), "an instance is where others have one");
-        taken.iter().for_each(|slice| slices[*slice as usize] = true);
+        for slice in taken {
+            slices[*slice as usize] = true;
+        }
         slices
     }
 

@@ -160,7 +160,9 @@ fn an_instance_takes_the_place_that_no_large_one_could_have() {
 }
 
 fn half_and_half() -> Allocator {
-    with(vec![mig(vec![mig_card("g0", "a100"), card("g1", 40_960), instance_card("g2")])])
+    // The profiles alone say that it makes instances.
+    let without_level = Card { level: Level::None, ..mig_card("g0", "a100") };
+    with(vec![mig(vec![without_level, card("g1", 40_960), instance_card("g2")])])
 }
 
 /// An instance that an administrator has made.
@@ -349,4 +351,16 @@ fn a_quota_counts_the_requested_memory_of_an_instance() {
     }
     let said = place(&mut allocator, "more", app(1, 1, 0), sharing(Sharing::Mig)).unwrap_err();
     assert_eq!(said, "quota q of namespace team allows 3000 MiB: 3000 in use, 1 requested");
+}
+
+#[test]
+fn a_quota_counts_a_share_of_a_card_as_the_instance() {
+    let half = pod("p", &[container(Kind::App, 1, Memory::Percent(48), 0)]);
+    for (allowed, fits) in [(19_967, 0), (19_968, 1)] {
+        let mut allocator = with_mig(&["a100"]);
+        allocator.set_quota(quota("q", None, Some(allowed), None)).expect("a good quota");
+        let filtered = allocator.filter(&half, &["n"], 0).expect("a good request");
+        assert_eq!(filtered.feasible.len(), fits);
+        assert_eq!(reserve(&mut allocator, &half).is_ok(), fits == 1);
+    }
 }
