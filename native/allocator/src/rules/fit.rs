@@ -84,6 +84,7 @@ pub fn usable(class: &Class, facts: &Facts) -> bool {
 }
 
 /// The reason why the pod does not get the card because of its model or level, if there is one.
+#[inline]
 fn check_kind(class: &Class, facts: &Facts) -> Result<(), CardReason> {
     if facts.state == CardState::Missing {
         return Err(CardReason::Missing);
@@ -91,14 +92,17 @@ fn check_kind(class: &Class, facts: &Facts) -> Result<(), CardReason> {
     if !class.takes_model(facts.model) {
         return Err(CardReason::OtherType);
     }
-    if class.takes_level(facts.level) {
-        return Ok(());
-    }
-    Err(match (class.card_request.mode, facts.level) {
+    if class.takes_level(facts.level) { Ok(()) } else { Err(other_level(class, facts.level)) }
+}
+
+/// The reason why the pod does not get a card of this level.
+#[cold]
+fn other_level(class: &Class, offered: Level) -> CardReason {
+    match (class.card_request.mode, offered) {
         (Some(Sharing::HamiCore), Level::Mig) => CardReason::Mig,
         (Some(Sharing::Mig), _) => CardReason::NoMig,
-        (_, offered) => CardReason::Isolation { requested: class.card_request.isolation, offered },
-    })
+        _ => CardReason::Isolation { requested: class.card_request.isolation, offered },
+    }
 }
 
 /// The reason why the pod never gets the card because of its UUID, if there is one.
@@ -120,6 +124,7 @@ fn check_state(facts: &Facts) -> Result<(), CardReason> {
 
 /// The reason why the card can never have an ID of the pod, whatever its state and the other pods.
 /// Not for MIG, and not for a pod that names UUIDs.
+#[inline]
 pub fn may_ever_fit(class: &Class, need: &Need, facts: &Facts) -> Result<(), CardReason> {
     check_kind(class, facts)?;
     Required::of(need, facts).check_total(facts)
@@ -127,6 +132,7 @@ pub fn may_ever_fit(class: &Class, need: &Need, facts: &Facts) -> Result<(), Car
 
 /// The reason why the card cannot have the first ID of the pod on it. A reason that lasts comes
 /// before one that may end. Not for MIG, and not for a pod that names UUIDs.
+#[inline]
 pub fn fits_now(class: &Class, need: &Need, facts: &Facts, room: &Room) -> Result<(), CardReason> {
     may_ever_fit(class, need, facts)?;
     check_state(facts)?;
