@@ -71,14 +71,12 @@ def end_all(cluster: WholeCluster, names: dict[str, Place]) -> None:
 
 def test_instances_are_made_for_pods_and_removed_after_them(whole_cluster: StartWhole) -> None:
     cluster = whole_cluster(cards=",".join([*MODELS, "a100"]))
-    install(cluster)
     gpus = dict(zip([*MODELS, "whole"], cluster.gpu.uuids(), strict=True))
     cards = {model: MigCard(cluster.gpu, index).mode() for index, model in enumerate(MODELS)}
     cluster.gpu.show_instances(cluster.node)
     node = f"{NODES}/{cluster.node.name}"
     cluster.api.patch(node, {"metadata": {"labels": {"hami.io/mode": "mig"}}})
-    cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
-    cluster.rolled_out("daemonset/hami-node")
+    install(cluster)
     expected = dict.fromkeys(gpus.values(), True)
     waiting.until(lambda: published(cluster) == expected, "all cards are published", DEADLINE)
     theirs = (gpus["h200"], "1g.18gb", 6)

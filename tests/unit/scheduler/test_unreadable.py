@@ -326,7 +326,9 @@ def test_explain_shows_the_pod_s_cards_and_counts_without_them(
         command = ["explain", "pod", name, "-n", "ml", "--all"]
         lines = asked(monkeypatch, *command, there=there).stdout
         on = has.split()[4].rstrip(":")
-        enforced = f"by what {on} offers now, memory is enforced by preload and time by lease, because "
+        enforced = (
+            f"by what {on} offers now, memory is enforced by preload and time by lease, because "
+        )
         first, second, third, *_ = lines.splitlines()
         assert (first, third) == (has, without)
         assert second.startswith(enforced)
