@@ -1,7 +1,8 @@
-"""The kubelet's interfaces in hami_py/plugin/api are those of the locked version."""
+"""The committed modules of the kubelet's interfaces are those of the locked version."""
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from support.requirements import skip_or_fail
 
 
 @pytest.fixture(scope="module")
-def generated() -> dict[str, str]:
+def generated() -> dict[Path, str]:
     """The modules, generated from the kubelet's own interface."""
     if shutil.which("go") is None:
         skip_or_fail("there is no go")
@@ -21,13 +22,15 @@ def generated() -> dict[str, str]:
 
 
 def test_the_committed_modules_are_the_generated_ones(
-    generated: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    generated: dict[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(interfaces, "generated", lambda: generated)
     status = interfaces.main(["--check"])
     assert (capsys.readouterr().out, status) == ("", 0)
 
 
-def test_no_other_module_is_committed(generated: dict[str, str]) -> None:
-    folder = interfaces.ROOT / interfaces.PACKAGE
-    assert {path.name for path in folder.glob("*.py*")} == {*generated, "__init__.py"}
+def test_no_other_module_is_committed(generated: dict[Path, str]) -> None:
+    for package in interfaces.PACKAGES:
+        wanted = {path for path in generated if path.parent == package.folder}
+        wanted.add(package.folder / "__init__.py")
+        assert {*package.folder.glob("*.py*")} == wanted

@@ -50,6 +50,7 @@ AMOUNTS = {
     "kills of the machine's service": Amount(2, 5, 100, "while programs of two users compute"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),
     "times that all programs' limits are switched": Amount(5, 5, 100, "while programs start"),
+    "rounds of pods on MIG instances": Amount(5, 5, 200, "with kills of the agent and the kubelet"),
     "crowds": Amount(1, 1, 20, "of 100 pods at once on one node"),
 }
 """Tests read them with `amount(name)`. A tier that does not run the test has a value too."""
