@@ -31,7 +31,7 @@ from hami_py.slices.relaunch import relaunch
 
 
 def devices() -> list[Card]:
-    """The cards of this machine: physical GPUs, and MIG slices of partitioned GPUs.
+    """The cards of this machine: physical GPUs, and MIG devices of GPUs in MIG mode.
 
     Inside a slice: its cards, with the memory that the slice may use.
 

@@ -81,12 +81,12 @@ class ActiveAgent:
         self._node = Reference("Node", settings.node, settings.node)
         installed = library.install(settings.library, settings.paths.libraries)
         self._state = self._open(cards, pods, node, library.hook_file(installed))
-        self._answered = {card.uuid for card in cards.all} | cards.divided
+        self._answered = {card.uuid for card in cards.all} | cards.in_mig_mode
         self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
         self._made_at = -math.inf
         self._devices = DeviceList()
-        self._health = Health(self.wake, whole=lambda: cards.own)
+        self._health = Health(self.wake, managed=lambda: cards.managed)
         self._observer = Observer(
             *(cards, self._state.ledger, self._state.slots, pod_of_process),
             changed=self.wake,
@@ -95,7 +95,7 @@ class ActiveAgent:
         reports = Reports(
             *(self._state, self._observer, events.write, self._node), killed=settings.killed
         )
-        instances = Instances(self._state, self.wake)
+        instances = Instances(self._state, self.wake, events.write, self._node)
         self._handlers = Preparation(settings, self._state, installed, events.write, instances)
         self._registration = Registration(
             *(settings.paths.device_plugins, settings.pods.profiles[0].gpu),
@@ -115,8 +115,9 @@ class ActiveAgent:
         if self._state.no_kernel is None:
             self._hooks = HookServer(settings.paths.hook_socket, limits.start)
         # With the looks at the processes, because NVML may hang.
-        looking = (instances.follow, self._observer.observe, reports.report, limits.follow)
+        looking = (self._observer.observe, reports.report, limits.follow)
         self._observing = Rounds("observe", looking, settings.period_s)
+        self._following = Rounds("instances", (instances.follow,), settings.period_s)
         steps = (
             *(self._coordinator.check, self._state.follow_mode),
             *(self._follow_health, self._tell_devices),
@@ -139,7 +140,10 @@ class ActiveAgent:
             return []
         threads = [*self._health.threads, self._sweeping, register]
         threads += [] if self._hooks is None else [self._hooks.thread]
-        rounds = {"observe": self._observing, "report": self._reporting}
+        rounds = {
+            **{"observe": self._observing, "report": self._reporting},
+            "instances": self._following,
+        }
         return [
             *(thread.name for thread in threads if not thread.is_alive()),
             *(name for name, each in rounds.items() if not each.is_running),
@@ -183,6 +187,7 @@ class ActiveAgent:
         """Look soon: something has changed."""
         self._rounds.wake()
         self._reporting.wake()
+        self._following.wake()
 
     def run(self) -> None:
         """Work until ``stopping`` is set."""
@@ -196,7 +201,7 @@ class ActiveAgent:
             ends.callback(self._coordinator.stop)
             ends.callback(self._end_sweeps.set)
             self._sweeping.start()
-            for part in (self._health, self._observing, self._reporting):
+            for part in (self._health, self._observing, self._following, self._reporting):
                 part.start()
                 ends.callback(part.stop)
             if self._hooks is not None:
@@ -226,7 +231,7 @@ class ActiveAgent:
     def _add_known_cards(self) -> None:
         """Add the cards that an earlier agent has seen, and that do not answer now."""
         known, cards = self._known.read(), self._state.cards
-        cards.own = cards.divided & {card.uuid for card in known if card.mig is not None}
+        cards.managed = cards.in_mig_mode & {card.uuid for card in known if card.mig is not None}
         lost = [replace(each, mig=None) for each in known if each.uuid not in self._answered]
         if lost:
             left_out = dict.fromkeys(range(len(lost)), NOT_LISTED)
@@ -236,8 +241,8 @@ class ActiveAgent:
         cards, specifications = self._state.cards.all, self._state.specifications
         missing = specifications.missing(card.uuid for card in cards if card.mig is None)
         # The edits of an instance are made beside those of any card.
-        divided = [card.uuid for card in cards if card.mig is not None]
-        return missing + ([] if divided and specifications.devices() else divided)
+        managed = [card.uuid for card in cards if card.mig is not None]
+        return missing + ([] if managed and specifications.devices() else managed)
 
     def _make_specifications(self) -> None:
         """At the start, because the driver may be another one, and while a card has none."""
@@ -272,7 +277,10 @@ class ActiveAgent:
         others = {entry.mode for entry in self._state.ledger.entries.values()} - {mode}
         if others and self._state.node.node is not None:
             before = ", ".join(sorted(others))
-            text = f"new pods get limits as on nodes of mode {mode}; running ones keep {before}"
+            text = (
+                f"new pods get limits as on nodes of mode {mode}; running ones keep {before}, and "
+                "GPUs with MIG instances of running pods stay as they are"
+            )
             self._events.write(Event(self._node, "ModeChanged", text))
 
     def _tell_devices(self) -> None:

@@ -8,17 +8,20 @@ ready when all of it is gone.
 import logging
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
 from starlette.routing import Router
 
+from hami_py.agent.instances import remove_made
 from hami_py.agent.settings import AgentSettings
 from hami_py.errors import DamagedFile, HamiError, StateError
 from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import ALIYUN, HAMI
 from hami_py.model.pods.annotations import CARDS
 from hami_py.node import cdi, mounts
-from hami_py.node.ledger import Ledger
+from hami_py.node.ledger import MAKING, Entry, Ledger
 from hami_py.node.node_lock import node_lock
 from hami_py.node.processes import pods_with_processes
 from hami_py.node.rounds import Rounds
@@ -80,10 +83,15 @@ class Cleanup:
 
         Raises:
             StateError: a limited container runs, or something cannot be removed.
+            DriverError: a MIG instance cannot be removed.
             KubeError: the API server does not answer, or refuses.
         """
         paths = self._settings.paths
-        _check_ended(paths.ledger)
+        ledger = _ended(paths.ledger)
+        if ledger is not None:
+            for entry in list(ledger.entries.values()):
+                for made in entry.made():
+                    remove_made(made, partial(_note_making, ledger, entry))
         mounts.unmount(paths.runtime)
         for directory in (paths.runtime, paths.state):
             if directory.is_dir():
@@ -96,14 +104,23 @@ class Cleanup:
         patch_status(self._api, node, dict.fromkeys(_AMOUNTS), deadline_s=_DEADLINE_S)
 
 
-def _check_ended(ledger: Path) -> None:
+def _note_making(ledger: Ledger, entry: Entry) -> None:
+    """Note that a part of the instances of an entry may be gone."""
+    marks = (MAKING if uuid else "" for uuid in entry.mig_uuids)
+    ledger.put(replace(entry, mig_uuids=tuple(marks)))
+
+
+def _ended(path: Path) -> Ledger | None:
+    """The ledger, none of whose pods has a process; None = it is damaged."""
     try:
-        entries = Ledger(ledger).entries.values()
+        ledger = Ledger(path)
     except DamagedFile as error:
         _log.warning("%s", error)
-        return
+        return None
+    entries = ledger.entries.values()
     running = pods_with_processes()
     left = sorted({f"{e.namespace}/{e.name}" for e in entries if e.owner in running})
     if left:
         why = f"{len(left)} pods with cards still run: {', '.join(left[:3])}"
         raise StateError("cleaning the node", why, "delete them, or drain the node")
+    return ledger

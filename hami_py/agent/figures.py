@@ -2,10 +2,11 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hami_py._native import AccountSnapshot, ProcessUse
+from hami_py.agent.pods import NodePod
 from hami_py.agent.reports import REPORTS
 from hami_py.agent.starts import StartTimes
 from hami_py.agent.state import NodeState
@@ -110,53 +111,81 @@ class Figures:
             )
 
     def _containers(self, indexes: Mapping[str, int | None]) -> Iterator[SliceUse]:
-        accounts = self.note_use()
-        shares, started = self._shares, set()
+        accounts, shares = self.note_use(), self._shares
+        started = set()
         for entry in list(self._state.ledger.entries.values()):
             started.add((entry.owner, entry.container))
             account = accounts.get(entry.slot)
-            by = self._state.enforcement_of(entry)
-            for row, (card, seen) in enumerate(zip(entry.cards, entry.seen, strict=True)):
-                limit = self._limit(seen, entry.mode, entry.share_mode)
-                use = slice_card(account, row, limit, indexes.get(card.card))
-                living = None
-                if account is not None:
-                    living = [each for each in account.processes if each.alive]
-                    use = replace(use, memory_used=_memory_of(account, living, row))
-                yield SliceUse(
-                    use=use,
-                    namespace=entry.namespace,
-                    pod=entry.name,
-                    container=entry.container,
-                    node=self._node,
-                    is_known=living is not None,
-                    processes=None if living is None else len(living),
-                    level=by.level,
-                    time_level=by.time_level,
-                    enforcement=str(by),
-                ).with_share_used(shares.get((entry.slot, row)))
+            yield from _by_card(self._started(entry, account, shares, indexes))
         for pod in self._state.pods.all():
-            bound, mode = self._state.bound(pod), self._state.mode()
+            bound = self._state.bound(pod)
             for name, cards in bound.assignment.containers.items() if bound else ():
-                by = self._state.enforcement(mode, [card.is_mig for card in cards])
                 if (pod.uid, name) not in started and not pod.has_ended(name):
-                    for card in cards:
-                        limit = self._limit(card, mode)
-                        yield SliceUse(
-                            use=slice_card(None, 0, limit, indexes.get(card.card)),
-                            namespace=pod.metadata.namespace or "",
-                            pod=pod.metadata.name,
-                            container=name,
-                            node=self._node,
-                            level=by.level,
-                            time_level=by.time_level,
-                            enforcement=str(by),
-                        )
+                    yield from _by_card(self._waiting(pod, name, cards, indexes))
+
+    def _started(
+        self,
+        entry: Entry,
+        account: AccountSnapshot | None,
+        shares: Mapping[tuple[str, int], float | None],
+        indexes: Mapping[str, int | None],
+    ) -> Iterator[SliceUse]:
+        by = self._state.enforcement_of(entry)
+        for row, card in enumerate(entry.cards):
+            limit = self._limit(card, entry.mode, entry.share_mode)
+            use = slice_card(account, row, limit, indexes.get(card.card))
+            living = None
+            if account is not None:
+                living = [each for each in account.processes if each.alive]
+                use = replace(use, memory_used=_memory_of(account, living, row))
+            yield SliceUse(
+                use=use,
+                namespace=entry.namespace,
+                pod=entry.name,
+                container=entry.container,
+                node=self._node,
+                is_known=living is not None,
+                processes=None if living is None else len(living),
+                level=by.level,
+                time_level=by.time_level,
+                enforcement=str(by),
+            ).with_share_used(shares.get((entry.slot, row)))
+
+    def _waiting(
+        self,
+        pod: NodePod,
+        container: str,
+        cards: Sequence[CardAllocation],
+        indexes: Mapping[str, int | None],
+    ) -> Iterator[SliceUse]:
+        mode = self._state.mode()
+        by = self._state.enforcement(mode, [card.is_mig for card in cards])
+        for card in cards:
+            limit = self._limit(card, mode)
+            yield SliceUse(
+                use=slice_card(None, 0, limit, indexes.get(card.card)),
+                namespace=pod.metadata.namespace or "",
+                pod=pod.metadata.name,
+                container=container,
+                node=self._node,
+                level=by.level,
+                time_level=by.time_level,
+                enforcement=str(by),
+            )
 
     def _limit(self, card: CardAllocation, mode: NodeMode, share_mode: Mode = "hard") -> CardLimit:
         """The enforced limit of a container on a card."""
         share = share_of(self._state.in_force(card), mode)
         return CardLimit(card.card, memory_of(card, mode), share, share_mode)
+
+
+def _by_card(uses: Iterable[SliceUse]) -> Iterable[SliceUse]:
+    """One for each card: a container may have several MIG instances of a GPU."""
+    found: dict[str, SliceUse] = {}
+    for use in uses:
+        before = found.get(use.use.uuid)
+        found[use.use.uuid] = before.with_another(use) if before is not None else use
+    return found.values()
 
 
 def _memory_of(account: AccountSnapshot, living: Sequence[ProcessUse], row: int) -> int:

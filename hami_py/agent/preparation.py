@@ -1,14 +1,16 @@
 """The kubelet's questions about containers with cards, and the preparation of each container.
 
 A container is prepared right before it starts, in ``pre_start``: only then is it known whose
-devices they are. Nothing here calls the API server or NVML; both may be away for minutes.
+devices they are. Nothing here calls the API server, or NVML but for MIG instances: both may be away
+for minutes.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -196,6 +198,10 @@ class Preparation:
         if pod is None:
             why = "the API server has not reported it to the node agent"
             raise NotYet(f"pod {uid}", why, KUBELET_RETRIES)
+        if any(card.mig for cards in self._assigned(pod).values() for card in cards):
+            # What an ended pod had may be removed only now.
+            with suppress(HamiError):
+                self._instances.follow()
         with state.lock:
             decision = self._decide(record, pod) if pod.uid == uid else _STATIC
             if isinstance(decision, Run):
@@ -241,8 +247,8 @@ class Preparation:
                 "delete the pod, so that its controller creates another one for another node",
             )
         if bound is not None:
-            blocked = self._instances.why_blocked(pod.uid, assigned)
-            return Wait(blocked) if blocked else decide(view, pod.uid, record.container)
+            blocked = self._instances.blocked(pod.uid, assigned)
+            return blocked or decide(view, pod.uid, record.container)
         if ASSIGNMENT in pod.annotations:
             return Wait("its assignment cannot be read", "see why in the log of the node agent")
         if self._settings.pods.unassigned == "whole-card":
@@ -253,6 +259,10 @@ class Preparation:
             "delete the pod, so that its controller creates another one; where the webhook is "
             "turned off, with schedulerName hami-scheduler",
         )
+
+    def _assigned(self, pod: NodePod) -> Mapping[str, Sequence[CardAllocation]]:
+        bound = self._state.bound(pod)
+        return bound.assignment.containers if bound is not None else {}
 
     def _least_level(self, pod: NodePod) -> Level:
         try:
@@ -281,7 +291,6 @@ class Preparation:
             gang,
             requested.share_mode if requested is not None else "hard",
             self._least_level(pod),
-            instances=self._instances.wanted(cards),
         )
 
     def _requested(self, pod: NodePod, container: str) -> tuple[ParsedContainer | None, str | None]:

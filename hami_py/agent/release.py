@@ -24,13 +24,13 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
         return
     known = {entry.owner for entry in list(ledger.entries.values())}
     known |= ledger.changed.keys() | ledger.judged.keys()
+    # First the MIG instances of a pod are removed.
+    known -= {entry.owner for entry in ledger.entries.values() if any(entry.made())}
     ended = {uid for uid in known if pods.is_over(uid) or pods.get(uid) is None}
     if ended:
         # Without the lock: it takes long on a machine with many processes.
         ended -= find()
     with state.lock:
-        # First its MIG instances are removed.
-        ended -= {each.owner for each in ledger.entries.values() if any(each.places())}
         gone = [entry for entry in ledger.entries.values() if entry.owner in ended]
         # First the ledger: a slot without an entry is removed below.
         ledger.remove(ended)

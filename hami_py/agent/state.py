@@ -59,7 +59,7 @@ class NodeState:
         self.cards, self.pods, self.node = cards, pods, node
         self.ledger, self.slots = ledger, slots
         self.specifications = cdi.NodeCards(
-            (*paths.cdi, paths.made_specifications), lambda: cards.instances
+            (*paths.cdi, paths.made_specifications), lambda: cards.mig_devices
         )
         self.devices = cdi.ContainerDevices(paths.cdi[-1], hook, paths.hook_socket)
         self._paths = paths
@@ -83,9 +83,11 @@ class NodeState:
             return
         mode, cards = self.mode(), self.cards
         used = [card for each in list(self.ledger.entries.values()) for card in each.cards]
-        own = {card.card for card in used if card.mig is not None}
-        static = {cards.instances[each.card].gpu for each in used if each.card in cards.instances}
-        cards.own = cards.divided & ((cards.divided if mode == "mig" else own) - static)
+        made = {card.card for card in used if card.mig is not None}
+        found = (cards.mig_devices.get(card.card) for card in used)
+        existing = {device.gpu for device in found if device is not None}
+        wanted = cards.in_mig_mode if mode == "mig" else made
+        cards.managed = cards.in_mig_mode & (wanted - existing)
 
     def bound(self, pod: NodePod) -> BoundPod | None:
         """The pod's assignment, also if the API server does not have it yet."""

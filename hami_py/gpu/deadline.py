@@ -32,6 +32,7 @@ class Caller:
         """
         results: list[_T] = []
         errors: list[BaseException] = []
+        why = "an earlier call has not returned yet"
 
         def run() -> None:
             try:
@@ -46,9 +47,9 @@ class Caller:
                 self._last = threading.Thread(target=run, name=self._name, daemon=True)
                 self._last.start()
                 self._last.join(self._deadline_s)
+                why = f"it has not answered for {self._deadline_s:.0f} s"
         if errors:
             raise errors[0]
         if not results:
-            why = f"it has not answered for {self._deadline_s:.0f} s"
             raise DriverError("NVML", why, "check `nvidia-smi` and `dmesg` on the node")
         return results[0]

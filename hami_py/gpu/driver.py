@@ -103,7 +103,7 @@ class Driver:
         return int(total[0])
 
     def uuid(self, ordinal: int) -> str:
-        """The card's UUID as NVML writes it; of a MIG slice CUDA has no name that NVML knows."""
+        """The card's UUID as NVML writes it; of a MIG device CUDA has no name that NVML knows."""
         found: Any = self._ffi.new("unsigned char[16]")
         self._call("cuDeviceGetUuid_v2", found, self._device(ordinal))
         return f"GPU-{UUID(bytes=bytes(found))}"

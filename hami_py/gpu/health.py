@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import HamiError
-from hami_py.gpu.nvml import is_partitioned, mig_slices, reported_total, session
+from hami_py.gpu.nvml import in_mig_mode, mig_devices, reported_total, session
 
 ALL = "*"
 """Stands for all cards in ``Health.unhealthy``."""
@@ -74,16 +74,16 @@ class Health:
     Args:
         changed: called when ``unhealthy()`` has changed, from a thread of this object.
         quiet: seconds without another critical XID error until a card has recovered.
-        whole: the UUIDs of the partitioned GPUs that are watched, and not their MIG slices.
+        managed: the UUIDs of the GPUs in MIG mode that are watched, and not their MIG devices.
     """
 
     def __init__(
         self,
         changed: Callable[[], None],
         quiet: float = QUIET,
-        whole: Callable[[], Collection[str]] = tuple,
+        managed: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        self._changed, self._whole = changed, whole
+        self._changed, self._managed = changed, managed
         self._quiet = quiet
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -166,7 +166,7 @@ class Health:
         """Probe until the end, or until a new session may find more."""
         with self._open() as (cards, error):
             self._known |= cards.keys()
-            opened, silent, whole = time.monotonic(), frozenset[str](), self._whole()
+            opened, silent, managed = time.monotonic(), frozenset[str](), self._managed()
             while not self._stop.is_set():
                 before = silent
                 reasons = dict.fromkeys(self._known - cards.keys(), error or NOT_LISTED)
@@ -188,7 +188,9 @@ class Health:
                 self._publish()
                 if (silent or error) and time.monotonic() - opened >= REOPEN:
                     return
-                if self._whole() != whole:
+                if self._managed() != managed:
+                    # Others are watched from now on.
+                    self._known.clear()
                     return
                 self._pause()
 
@@ -222,11 +224,11 @@ class Health:
                 try:
                     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
                     slices = None
-                    if is_partitioned(gpu) and pynvml.nvmlDeviceGetUUID(gpu) not in self._whole():
-                        slices = mig_slices(gpu)
+                    if in_mig_mode(gpu) and pynvml.nvmlDeviceGetUUID(gpu) not in self._managed():
+                        slices = mig_devices(gpu)
                     for handle in [gpu] if slices is None else slices:
                         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-                        cards[uuid] = _Card(gpu, handle, is_slice=slices is not None)
+                        cards[uuid] = _Card(gpu, handle, is_mig=slices is not None)
                         opened.callback(cards[uuid].close)
                 except pynvml.NVMLError as error:
                     failed = str(error)
@@ -234,16 +236,16 @@ class Health:
 
 
 class _Card:
-    """A card in a session: a GPU, or a MIG slice of it.
+    """A card in a session: a GPU, or a MIG device of it.
 
     Each card has an event set of its own: if a card is lost, waiting for a set with it fails.
     """
 
-    def __init__(self, gpu: object, handle: object, *, is_slice: bool) -> None:
+    def __init__(self, gpu: object, handle: object, *, is_mig: bool) -> None:
         self._gpu = gpu
         self._handle = handle
         self._instances: tuple[int, int] | None = None
-        if is_slice:
+        if is_mig:
             self._instances = (
                 pynvml.nvmlDeviceGetGpuInstanceId(handle),
                 pynvml.nvmlDeviceGetComputeInstanceId(handle),

@@ -9,15 +9,15 @@ not answer is left out and logged.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pynvml  # type: ignore[import-untyped]
 
 from hami_py.gpu.driver_memory import driver_memory
-from hami_py.gpu.mig import Instance, instance_of, profiles
-from hami_py.gpu.nvml import cuda_total, partitioned, read_each, reported_total, session
+from hami_py.gpu.mig import MigDevice, device_of, profiles
+from hami_py.gpu.nvml import cuda_total, in_mig_mode, read_each, reported_total, session
 from hami_py.model.cards import DriverMemory, is_mig
 from hami_py.model.pods.wire import Card
 
@@ -53,16 +53,16 @@ class Inventory:
         driver_memory: by UUID, what the driver takes beyond what programs request.
         left_out: by NVML's index, the error of each GPU that does not answer; read the inventory
             again until there is none.
-        instances: where each MIG instance is, by UUID.
-        divided: the GPUs in MIG mode as cards, with the instances that they can have.
+        mig_devices: where each MIG device is, by UUID.
+        in_mig_mode: the GPUs in MIG mode as cards, with the instances that they can have.
     """
 
     cards: tuple[Card, ...]
     driver_memory: Mapping[str, DriverMemory]
     driver: str
     left_out: Mapping[int, str]
-    instances: Mapping[str, Instance] = field(default_factory=dict)
-    divided: tuple[Card, ...] = ()
+    mig_devices: Mapping[str, MigDevice] = field(default_factory=dict)
+    in_mig_mode: tuple[Card, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class _Found:
         memory: bytes.
         cores: percent of its GPU.
         gpu: the handle of its GPU; of a card that is no MIG instance, its own.
+        gpu_index: NVML's index of its GPU.
         instance: of a MIG instance.
         is_shared: other compute instances use the same memory.
     """
@@ -84,7 +85,8 @@ class _Found:
     memory: int
     cores: int
     gpu: object
-    instance: Instance | None = None
+    gpu_index: int
+    instance: MigDevice | None = None
     is_shared: bool = False
 
 
@@ -98,11 +100,12 @@ def inventory(slots: int) -> Inventory:
     with session():
         driver = str(pynvml.nvmlSystemGetDriverVersion())
         read, left_out = read_each(_read)
-        found = [each for each in read if not each.is_shared]
+        in_mig_mode, failed = _in_mig_mode(read)
+        left_out |= failed
+        found = [each for each in read if not each.is_shared and each.gpu_index not in failed]
         for each in read:
             if each.is_shared:
                 _log.warning("%s is left out: other compute instances use its memory", each.uuid)
-        divided = tuple(_divided())
         gpus = [each for each in found if each.instance is None]
         cards = tuple(
             Card(
@@ -120,8 +123,8 @@ def inventory(slots: int) -> Inventory:
             for each in found
         )
     figures = {each.uuid: driver_memory(each.model) for each in found}
-    instances = {each.uuid: each.instance for each in found if each.instance is not None}
-    return Inventory(cards, figures, driver, left_out, instances, divided)
+    devices = {each.uuid: each.instance for each in found if each.instance is not None}
+    return Inventory(cards, figures, driver, left_out, devices, in_mig_mode)
 
 
 def _read(handle: object, index: int) -> _Found:
@@ -129,28 +132,40 @@ def _read(handle: object, index: int) -> _Found:
     model = str(pynvml.nvmlDeviceGetName(handle))
     memory = reported_total(handle) or cuda_total(uuid)
     if not is_mig(uuid):
-        return _Found(handle, index, uuid, model, memory, _WHOLE, handle)
-    gpu, instance = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle), instance_of(handle)
+        number = int(pynvml.nvmlDeviceGetIndex(handle))
+        return _Found(handle, index, uuid, model, memory, _WHOLE, handle, number)
+    gpu, instance = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle), device_of(handle)
     slices = pynvml.nvmlDeviceGetAttributes(handle)
     # A GPU has as many compute slices as it can have instances.
     cores = _WHOLE * slices.computeInstanceSliceCount // pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)
     is_shared = slices.computeInstanceSliceCount < slices.gpuInstanceSliceCount
-    return _Found(handle, index, uuid, model, memory, cores, gpu, instance, is_shared)
+    number = int(pynvml.nvmlDeviceGetIndex(gpu))
+    return _Found(handle, index, uuid, model, memory, cores, gpu, number, instance, is_shared)
 
 
-def _divided() -> Iterator[Card]:
-    """The GPUs in MIG mode that answer."""
-    for gpu in partitioned():
-        with suppress(pynvml.NVMLError):
-            yield Card(
-                str(pynvml.nvmlDeviceGetUUID(gpu)),
-                int(pynvml.nvmlDeviceGetIndex(gpu)),
-                str(pynvml.nvmlDeviceGetName(gpu)),
-                (reported_total(gpu) or 0) // _MIB,
-                slots=pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu),
-                numa=_numa(gpu),
-                mig=profiles(gpu),
+def _in_mig_mode(read: Iterable[_Found]) -> tuple[tuple[Card, ...], dict[int, str]]:
+    """The GPUs in MIG mode, and by index the errors of those that do not answer."""
+    cards, failed = [], dict[int, str]()
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+            if not in_mig_mode(gpu):
+                continue
+            before = [each for each in read if each.gpu_index < index]
+            cards.append(
+                Card(
+                    str(pynvml.nvmlDeviceGetUUID(gpu)),
+                    len(before),
+                    str(pynvml.nvmlDeviceGetName(gpu)),
+                    int(pynvml.nvmlDeviceGetMemoryInfo(gpu).total) // _MIB,
+                    slots=pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu),
+                    numa=_numa(gpu),
+                    mig=profiles(gpu),
+                )
             )
+        except pynvml.NVMLError as error:
+            failed[index] = str(error)
+    return tuple(cards), failed
 
 
 def _numa(handle: object) -> int | None:

@@ -18,6 +18,7 @@ import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import DriverError
 from hami_py.gpu.deadline import Caller
+from hami_py.gpu.nvml import in_mig_mode
 
 Backend: TypeAlias = Literal["dmem", "misc"]
 
@@ -40,8 +41,12 @@ def backend(cgroup: Path) -> Backend | None:
     """
 
     def ask() -> Backend | None:
-        # A card, not an instance of it: instances have no limits.
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        # Instances have no limits.
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        handle = next((each for each in handles if not in_mig_mode(each)), None)
+        if handle is None:
+            return None
         try:
             _get(handle, cgroup)
         except pynvml.NVMLError_FunctionNotFound:

@@ -6,7 +6,6 @@ Its identity is its place on the GPU: instances and their UUIDs are lost at a re
 https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from ctypes import Array, byref, c_uint
@@ -17,10 +16,8 @@ import pynvml  # type: ignore[import-untyped]
 
 from hami_py.errors import DriverError
 from hami_py.gpu.deadline import Caller
-from hami_py.gpu.nvml import is_partitioned, mig_slices
+from hami_py.gpu.nvml import in_mig_mode, mig_devices
 from hami_py.model.pods import wire
-
-_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -37,8 +34,8 @@ _caller = Caller("mig", 15.0)
 
 
 @dataclass(frozen=True)
-class Instance:
-    """Where a MIG instance is.
+class MigDevice:
+    """Where a MIG device is.
 
     Attributes:
         minor: of the device node of its GPU.
@@ -56,33 +53,36 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Place:
+class Existing:
     """A GPU instance that exists.
 
     Attributes:
         at: its profile and its place.
-        uuid: of the MIG device, if it has one compute instance; otherwise None.
+        uuids: of the MIG devices in it, one for each compute instance.
     """
 
     at: wire.Instance
-    uuid: str | None
+    uuids: tuple[str, ...]
+
+
+class NotMade(DriverError):
+    """An instance was not made, and no part of it exists."""
 
 
 def profiles(gpu: object) -> wire.Mig:
-    """The instances that a GPU can have, in a session of NVML; none if NVML does not say.
+    """The instances that a GPU can have, in a session of NVML.
 
     Args:
         gpu: its handle.
+
+    Raises:
+        pynvml.NVMLError: the GPU does not answer.
     """
-    try:
-        found = [_profile(gpu, each) for each in _profiles(gpu)]
-    except pynvml.NVMLError as error:
-        _log.warning("the MIG profiles of %s: %s", pynvml.nvmlDeviceGetUUID(gpu), error)
-        found = []
-    return wire.Mig(tuple(found))
+    found = (_profile(gpu, each) for each in _profiles(gpu))
+    return wire.Mig(tuple(each for each in found if each.placements and each.memory_mib))
 
 
-def instance_of(device: object) -> Instance:
+def device_of(device: object) -> MigDevice:
     """Where a MIG device is, in a session of NVML.
 
     Args:
@@ -92,7 +92,7 @@ def instance_of(device: object) -> Instance:
         pynvml.NVMLError: it does not exist any more.
     """
     gpu = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
-    return Instance(
+    return MigDevice(
         int(pynvml.nvmlDeviceGetMinorNumber(gpu)),
         int(pynvml.nvmlDeviceGetGpuInstanceId(device)),
         int(pynvml.nvmlDeviceGetComputeInstanceId(device)),
@@ -101,8 +101,8 @@ def instance_of(device: object) -> Instance:
     )
 
 
-def places(gpu: str) -> list[Place]:
-    """The GPU instances that a GPU has now.
+def existing(gpu: str) -> list[Existing]:
+    """The GPU instances that a GPU has now; none if it is lost, or not in MIG mode.
 
     Args:
         gpu: its UUID.
@@ -111,70 +111,75 @@ def places(gpu: str) -> list[Place]:
         DriverError, NoDriver: NVML fails or hangs.
     """
 
-    def ask() -> list[Place]:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+    def ask() -> list[Existing]:
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+        except pynvml.NVMLError_NotFound:
+            return []
+        if not in_mig_mode(handle):
+            return []
         devices = _devices(handle)
-        found = []
-        for at, instance in _instances(handle):
-            uuids = devices.get(_id(instance), {})
-            found.append(Place(at, next(iter(uuids)) if len(uuids) == 1 else None))
-        return found
+        return [
+            Existing(at, tuple(devices.get(_id(instance), ())))
+            for at, instance in _instances(handle)
+        ]
 
     return _caller.call(ask)
 
 
-def make(gpu: str, at: wire.Instance, uuid: str | None) -> tuple[str, Instance]:
-    """Make an instance, or complete one that is at this place.
+def make(gpu: str, at: wire.Instance) -> tuple[str, MigDevice]:
+    """Make an instance, or complete one of this profile that is at this place.
 
     Args:
         gpu: the UUID of its GPU.
         at: its profile and place.
-        uuid: of its MIG device, if it was made before, so that no other is taken for it.
 
     Returns:
         The UUID of the MIG device, and where it is.
 
     Raises:
-        DriverError: the place is taken, the GPU is not in MIG mode, or NVML fails or hangs. A part
-            of the instance may exist then.
+        NotMade: the place is taken, or the GPU is not in MIG mode.
+        DriverError: NVML fails or hangs. A part of the instance may exist then.
     """
 
-    def ask() -> tuple[str, Instance]:
+    def ask() -> tuple[str, MigDevice]:
         handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
-        if not is_partitioned(handle):
-            raise DriverError(f"card {gpu}", "it is not in MIG mode any more", _FIX)
+        if not in_mig_mode(handle):
+            fix = "set its MIG mode again, or delete the node agent's pod"
+            raise NotMade(f"card {gpu}", "it is not in MIG mode any more", fix)
         instance = _find(handle, at)
         if instance is None:
             profile = next((each for each in _profiles(handle) if _name(each) == at.profile), None)
             if profile is None:
-                raise DriverError(f"card {gpu}", f"it has no MIG profile {at.profile}", _FIX)
+                raise NotMade(f"card {gpu}", f"it has no MIG profile {at.profile}", _FIX)
             place = pynvml.c_nvmlGpuInstancePlacement_t(at.start, at.size)
-            instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
-                handle, profile.id, byref(place)
-            )
+            try:
+                instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
+                    handle, profile.id, byref(place)
+                )
+            except pynvml.NVMLError_InsufficientResources as error:
+                raise NotMade(_what(gpu, at), str(error), _FIX) from error
         devices = _devices(handle).get(_id(instance), {})
         if not devices:
             pynvml.nvmlGpuInstanceCreateComputeInstance(instance, _whole(instance))
             devices = _devices(handle).get(_id(instance), {})
-        elif uuid is not None and uuid not in devices:
-            raise DriverError(f"card {gpu}", f"another program has made {at.profile} there", _FIX)
         if len(devices) != 1:
-            why = f"the instance {at.profile} at {at.start} has {len(devices)} compute instances"
-            raise DriverError(f"card {gpu}", why, "remove it with nvidia-smi mig")
-        ((found, device),) = devices.items()
-        return found, instance_of(device)
+            why = f"another program has made it, with {len(devices)} compute instances"
+            raise NotMade(_what(gpu, at), why, _FIX)
+        ((uuid, device),) = devices.items()
+        return uuid, device_of(device)
 
     return _told(gpu, at, ask)
 
 
-def remove(gpu: str, at: wire.Instance, uuid: str | None) -> None:
+def remove(gpu: str, at: wire.Instance) -> None:
     """Remove an instance; nothing if it is not there.
+
+    One with several compute instances stays: it is somebody else's.
 
     Args:
         gpu: the UUID of its GPU.
         at: its profile and place.
-        uuid: of its MIG device, so that no other is removed that was made at this place after it;
-            None = unknown.
 
     Raises:
         DriverError: a program uses it, or NVML fails or hangs. A part of it may exist then.
@@ -182,21 +187,22 @@ def remove(gpu: str, at: wire.Instance, uuid: str | None) -> None:
 
     def ask() -> None:
         try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
-            instance = _find(handle, at)
-        except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
-            # The card is lost, or it is not in MIG mode any more.
+            instance = _find(pynvml.nvmlDeviceGetHandleByUUID(gpu), at)
+        except pynvml.NVMLError_NotFound:
+            # The GPU is lost.
             return
-        if instance is None:
+        computes = [] if instance is None else list(_computes(instance))
+        if instance is None or len(computes) > 1:
             return
-        devices = _devices(handle).get(_id(instance), {})
-        if uuid is not None and devices and uuid not in devices:
-            return
-        for compute in _computes(instance):
+        for compute in computes:
             pynvml.nvmlComputeInstanceDestroy(compute)
         pynvml.nvmlGpuInstanceDestroy(instance)
 
     _told(gpu, at, ask)
+
+
+def _what(gpu: str, at: wire.Instance) -> str:
+    return f"card {gpu}: the instance {at.profile} at {at.start}"
 
 
 def _told(gpu: str, at: wire.Instance, ask: Callable[[], _T]) -> _T:
@@ -206,8 +212,7 @@ def _told(gpu: str, at: wire.Instance, ask: Callable[[], _T]) -> _T:
         try:
             return ask()
         except pynvml.NVMLError as error:
-            what = f"card {gpu}: the instance {at.profile} at {at.start}"
-            raise DriverError(what, str(error), _FIX) from error
+            raise DriverError(_what(gpu, at), str(error), _FIX) from error
 
     return _caller.call(told)
 
@@ -262,7 +267,7 @@ def _id(instance: object) -> int:
 def _devices(gpu: object) -> dict[int, dict[str, object]]:
     """The handles of the MIG devices, by the ID of their GPU instance and by their UUID."""
     found: dict[int, dict[str, object]] = {}
-    for device in mig_slices(gpu):
+    for device in mig_devices(gpu):
         of = found.setdefault(int(pynvml.nvmlDeviceGetGpuInstanceId(device)), {})
         of[str(pynvml.nvmlDeviceGetUUID(device))] = device
     return found

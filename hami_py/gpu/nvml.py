@@ -43,7 +43,7 @@ _silent: dict[int | str, str] = {}
 
 
 def cards() -> list[Card]:
-    """The cards of this machine, in NVML's order; MIG slices instead of a partitioned GPU.
+    """The cards of this machine, in NVML's order; MIG devices instead of a GPU in MIG mode.
 
     A GPU that does not answer is left out, and logged. It keeps its index.
 
@@ -194,7 +194,7 @@ def patiently(read: Callable[[], _T]) -> _T:
 
 
 def handles() -> list[object]:
-    """The handles of the cards that answer; of MIG slices instead of a partitioned GPU.
+    """The handles of the cards that answer; of MIG devices instead of a GPU in MIG mode.
 
     Raises:
         pynvml.NVMLError: NVML cannot count its GPUs, or none of them answers.
@@ -240,20 +240,20 @@ def _log_change(card: int | str, why: str | None) -> None:
 
 
 def handles_of(index: int) -> Iterator[object]:
-    """The handle of a GPU; those of its MIG slices if it is partitioned.
+    """The handle of a GPU; those of its MIG devices if it is partitioned.
 
     Raises:
         pynvml.NVMLError: the GPU does not answer.
     """
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    if is_partitioned(handle):
-        yield from mig_slices(handle)
+    if in_mig_mode(handle):
+        yield from mig_devices(handle)
     else:
         yield handle
 
 
-def is_partitioned(handle: object) -> bool:
-    """Whether a GPU is partitioned into MIG slices."""
+def in_mig_mode(handle: object) -> bool:
+    """Whether a GPU is partitioned into MIG devices."""
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
@@ -261,17 +261,17 @@ def is_partitioned(handle: object) -> bool:
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def partitioned() -> Iterator[object]:
-    """The handles of the GPUs that are partitioned into MIG slices, and answer."""
+def gpus_in_mig_mode() -> Iterator[object]:
+    """The handles of the GPUs that are partitioned into MIG devices, and answer."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         with suppress(pynvml.NVMLError):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            if is_partitioned(handle):
+            if in_mig_mode(handle):
                 yield handle
 
 
-def mig_slices(handle: object) -> Iterator[object]:
-    """The handles of the MIG slices of a GPU."""
+def mig_devices(handle: object) -> Iterator[object]:
+    """The handles of the MIG devices of a GPU."""
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pynvml  # type: ignore[import-untyped]
 
-from hami_py.gpu.nvml import handles, partitioned
+from hami_py.gpu.nvml import gpus_in_mig_mode, handles
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def process_memory(handle: object) -> dict[int, int | None]:
 def memory_used() -> dict[str, int]:
     """The bytes in use by UUID, in a ``session`` of NVML; a card that does not answer is left out.
 
-    Of a GPU that is partitioned, those of all its MIG slices are there, too.
+    Of a GPU that is partitioned, those of all its MIG devices are there, too.
 
     Raises:
         pynvml.NVMLError: no card answers.
     """
     found = {}
-    for handle in (*handles(), *partitioned()):
+    for handle in (*handles(), *gpus_in_mig_mode()):
         with suppress(pynvml.NVMLError):
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
             found[uuid] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)

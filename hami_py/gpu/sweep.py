@@ -243,7 +243,7 @@ def listed_processes() -> tuple[dict[int, dict[str, int]], set[int]]:
 
     Returns:
         By PID, the bytes that the driver holds for the process, by the UUID of the card. A process
-        whose memory NVML does not report has none; so has one on a partitioned GPU, which lists the
+        whose memory NVML does not report has none; so has one on a GPU in MIG mode, which lists the
         processes of all its MIG devices.
 
     Raises:

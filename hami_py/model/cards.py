@@ -1,6 +1,6 @@
 """Cards, and how people name them.
 
-A card is a physical GPU or a MIG slice. Inside the package its UUID is its name. An index is only
+A card is a physical GPU or a MIG device. Inside the package its UUID is its name. An index is only
 the line of ``hami devices``, because CUDA and NVML may number the same cards differently.
 """
 
@@ -38,7 +38,7 @@ class Card:
     """One card of this machine.
 
     Attributes:
-        index: its line in ``hami devices``, from 0, in NVML's order (PCI bus). MIG slices appear
+        index: its line in ``hami devices``, from 0, in NVML's order (PCI bus). MIG devices appear
             instead of the GPU that they partition.
         uuid: ``GPU-…`` or ``MIG-…``.
         name: the product, e.g. ``NVIDIA A100-SXM4-40GB``.

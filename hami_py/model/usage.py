@@ -322,6 +322,20 @@ class SliceUse:
         """The share, how it is enforced, and the priority, as text."""
         return regime(self.use.share, self.use.mode, self.use.priority)
 
+    def with_another(self, other: "SliceUse") -> "SliceUse":
+        """With the use of another MIG instance of the same card, which the container has too."""
+        one, two = self.use, other.use
+        use = replace(
+            one,
+            memory_limit=(one.memory_limit or 0) + (two.memory_limit or 0),
+            memory_used=one.memory_used + two.memory_used,
+            memory_peak=one.memory_peak + two.memory_peak,
+            driver_memory=one.driver_memory + two.driver_memory,
+            refusals=one.refusals + two.refusals,
+            engine_time=one.engine_time + two.engine_time,
+        )
+        return replace(self, use=use)
+
     def with_share_used(self, part: float | None) -> "SliceUse":
         """With the part of the card's time that was measured."""
         # Without a share, no growth can also mean that engine time is not measured.

@@ -1,12 +1,12 @@
 """The node's cards: those that answer, with their health and foreign memory, and those on disk.
 
 The file has the cards that were seen on this node, so that a lost card stays known after a restart.
-MIG slices are left out: they get new UUIDs when they are made again. A GPU on which the agent made
+MIG devices are left out: they get new UUIDs when they are made again. A GPU on which the agent made
 instances has its profiles there. To forget a card that was
 taken out of the node, remove the file, and restart the agent.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hami_py.gpu.driver_memory import driver_memory
 from hami_py.gpu.health import ALL
 from hami_py.gpu.inventory import Inventory
-from hami_py.gpu.mig import Instance
+from hami_py.gpu.mig import MigDevice
 from hami_py.model.cards import UNKNOWN, DriverMemory, is_mig
 from hami_py.model.pods.wire import Card, Mig
 from hami_py.node.decision import Capacity
@@ -27,17 +27,17 @@ class Cards:
 
     Attributes:
         are_complete: each GPU of the node has answered.
-        instances: where each MIG instance is, by UUID.
-        divided: the UUIDs of the GPUs in MIG mode.
-        own: those of them on which the node agent makes instances: the GPU is a card, and no
-            instance of it is. Of the others it is the other way round.
+        mig_devices: where each MIG device is, by UUID.
+        in_mig_mode: the UUIDs of the GPUs in MIG mode.
+        managed: those of them on which the node agent makes instances. Such a GPU is a card,
+            and its instances are not. Of the others the instances are cards, and the GPU is not.
     """
 
     def __init__(self) -> None:
         self.are_complete = False
-        self.instances: Mapping[str, Instance] = {}
-        self.divided: frozenset[str] = frozenset()
-        self.own: frozenset[str] = frozenset()
+        self.mig_devices: Mapping[str, MigDevice] = {}
+        self.in_mig_mode: frozenset[str] = frozenset()
+        self.managed: frozenset[str] = frozenset()
         self._taken: Mapping[str, tuple[int, ...]] = {}
         self._measured: Mapping[str, DriverMemory] = {}
         self._cards: Mapping[str, Card] = {}
@@ -47,19 +47,37 @@ class Cards:
 
     def add(self, found: Inventory) -> bool:
         """Take the cards that answer now; whether there are new ones. Known ones stay."""
-        cards = (*found.cards, *found.divided)
-        new = {card.uuid: card for card in cards if card.uuid not in self._cards}
+        cards = (*found.cards, *found.in_mig_mode)
+        # A GPU that was lost may come back in another MIG mode.
+        new = {card.uuid: card for card in cards if self._is_new(card)}
         self._cards = {**self._cards, **new}
         self._driver_memory = {**self._driver_memory, **found.driver_memory}
-        self.instances = {**self.instances, **found.instances}
-        self.divided |= {card.uuid for card in found.divided}
+        self.mig_devices = {**self.mig_devices, **found.mig_devices}
+        self.in_mig_mode |= {card.uuid for card in found.in_mig_mode}
         self.are_complete = not found.left_out
         return bool(new)
 
-    def add_instance(self, uuid: str, at: Instance) -> None:
+    def _is_new(self, card: Card) -> bool:
+        known = self._cards.get(card.uuid)
+        return known is None or (known.mig is None) != (card.mig is None)
+
+    def add_device(self, uuid: str, at: MigDevice) -> None:
         """Note an instance that the agent has made; it is no card."""
-        self.instances = {**self.instances, uuid: at}
+        self.mig_devices = {**self.mig_devices, uuid: at}
         self._driver_memory = {**self._driver_memory, uuid: driver_memory(at.model)}
+
+    def keep_devices(self, gpu: str, uuids: Collection[str]) -> None:
+        """Forget the MIG devices of a GPU that do not exist any more.
+
+        Args:
+            gpu: its UUID.
+            uuids: of those that exist.
+        """
+        gone = {uuid for uuid, at in self.mig_devices.items() if at.gpu == gpu} - {*uuids}
+        if gone:
+            self.mig_devices = {u: at for u, at in self.mig_devices.items() if u not in gone}
+            self._cards = {u: card for u, card in self._cards.items() if u not in gone}
+            self._driver_memory = {u: m for u, m in self._driver_memory.items() if u not in gone}
 
     def set_taken(self, taken: Mapping[str, tuple[int, ...]]) -> bool:
         """Replace the memory slices of GPUs that have no room for instances of the agent.
@@ -101,7 +119,7 @@ class Cards:
         """All cards, with their health and foreign memory."""
         unhealthy = self.unhealthy()
         shown = [card for card in self._cards.values() if self._is_card(card)]
-        if self.own:
+        if self.managed:
             # A GPU has the index of its first instance, or of the next card.
             shown.sort(key=lambda card: (card.index, card.mig is None))
             shown = [replace(card, index=index) for index, card in enumerate(shown)]
@@ -117,9 +135,9 @@ class Cards:
 
     def _is_card(self, card: Card) -> bool:
         if card.mig is not None:
-            return card.uuid in self.own
-        at = self.instances.get(card.uuid)
-        return at is None or at.gpu not in self.own
+            return card.uuid in self.managed
+        at = self.mig_devices.get(card.uuid)
+        return at is None or at.gpu not in self.managed
 
     def capacities(self) -> dict[str, Capacity]:
         """What may be allocated of each card."""
@@ -133,7 +151,7 @@ class Cards:
 
     def driver_memory(self, uuid: str) -> DriverMemory:
         """What the driver takes of a card beyond what programs request."""
-        card, at = self._cards.get(uuid), self.instances.get(uuid)
+        card, at = self._cards.get(uuid), self.mig_devices.get(uuid)
         model = card.model if card is not None else at.model if at is not None else ""
         return self._measured.get(model, self._driver_memory.get(uuid, UNKNOWN))
 

@@ -34,7 +34,7 @@ import msgspec
 import yaml
 
 from hami_py.errors import StateError, state_errors
-from hami_py.gpu.mig import Instance
+from hami_py.gpu.mig import MigDevice
 from hami_py.node.slot import Bind
 
 KIND = "hami.io/card"
@@ -122,7 +122,7 @@ class NodeCards:
     def __init__(
         self,
         directories: Sequence[Path],
-        instances: Callable[[], Mapping[str, Instance]] = dict,
+        instances: Callable[[], Mapping[str, MigDevice]] = dict,
         node: Path = _NODE,
     ) -> None:
         self._directories, self._instances, self._node = directories, instances, node
@@ -184,7 +184,7 @@ class NodeCards:
         return found
 
     def _made(
-        self, specification: _Specification, instances: Mapping[str, Instance]
+        self, specification: _Specification, instances: Mapping[str, MigDevice]
     ) -> dict[str, tuple[_Specification, _Device]]:
         """The instances as devices beside those of a specification, if their nodes are known."""
         root, made = _root(specification), {}

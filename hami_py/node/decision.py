@@ -24,13 +24,13 @@ class Capacity:
         memory_mib: its memory.
         cores: percent of its time.
         unhealthy: why no container may start on it; None = it is healthy.
-        divided: containers get MIG instances of it.
+        managed: containers get MIG instances of it.
     """
 
     memory_mib: int
     cores: int = _WHOLE
     unhealthy: str | None = None
-    divided: bool = False
+    managed: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def whole_cards(
     whole = [
         CardAllocation(uuid, capacity.memory_mib, capacity.cores)
         for uuid, capacity in view.cards.items()
-        if capacity.unhealthy is None and not capacity.divided
+        if capacity.unhealthy is None and not capacity.managed
     ]
     free = []
     for card in sorted(whole, key=lambda card: (card.card not in picked, card.card)):

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,20 @@ VERSION = 2
 
 MAKING = "making"
 """An instance that may exist."""
+
+
+class Made(NamedTuple):
+    """A MIG instance that the agent has made or is about to make.
+
+    Attributes:
+        gpu: the UUID of its GPU.
+        at: its profile and place.
+        uuid: of its MIG device; None = it may not exist.
+    """
+
+    gpu: str
+    at: Instance
+    uuid: str | None
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -71,7 +85,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         share_mode: how its shares hold.
         isolation: the least level of memory that its pod accepts.
         cgroup: the directory of the cgroup whose memory the driver limits; None = it limits none.
-        instances: of each card, the UUID of the MIG instance that the agent has made for it;
+        mig_uuids: of each card, the UUID of the MIG instance that the agent has made for it;
             ``MAKING`` from before that; empty = there is none. Empty = of no card.
         run: of a slice outside of Kubernetes.
     """
@@ -91,15 +105,15 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     share_mode: Mode = "hard"
     isolation: Level = "none"
     cgroup: str | None = None
-    instances: tuple[str, ...] = ()
+    mig_uuids: tuple[str, ...] = ()
     run: Run | None = None
 
     @property
     def seen(self) -> tuple[CardAllocation, ...]:
         """Its cards as its programs see them: the MIG instance in place of the GPU."""
-        if not self.instances:
+        if not self.mig_uuids:
             return self.cards
-        pairs = zip(self.cards, self.instances, strict=True)
+        pairs = zip(self.cards, self.mig_uuids, strict=True)
         return tuple(
             msgspec.structs.replace(card, card=uuid) if uuid not in ("", MAKING) else card
             for card, uuid in pairs
@@ -115,15 +129,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         """Of each of its cards, whether it is a MIG instance."""
         return [card.is_mig for card in self.cards]
 
-    def places(self) -> Iterator[tuple[str, Instance, str]]:
-        """The instances that the agent has made or is about to make.
-
-        Returns:
-            The UUID of the GPU, the profile and place, and the value in ``instances``.
-        """
-        for card, uuid in zip(self.cards, self.instances, strict=False):
+    def made(self) -> Iterator[Made]:
+        """The instances that the agent has made or is about to make."""
+        for card, uuid in zip(self.cards, self.mig_uuids, strict=False):
             if card.mig is not None and uuid:
-                yield card.card, card.mig, uuid
+                yield Made(card.card, card.mig, None if uuid == MAKING else uuid)
 
 
 class _Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

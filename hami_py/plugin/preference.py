@@ -21,8 +21,9 @@ def preferred(
             if len(chosen) == size:
                 return chosen
             card = card_of(device)
-            taken = {card_of(other) for other in chosen}
-            if card not in taken and (wanted is None or card in wanted):
+            taken = [card_of(other) for other in chosen].count(card)
+            # A container may have several MIG instances of a card.
+            if taken < (1 if wanted is None else wanted.count(card)):
                 chosen.append(device)
         rest = [device for device in rest if device not in chosen]
     return chosen + rest[: size - len(chosen)]

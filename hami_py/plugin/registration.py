@@ -79,9 +79,9 @@ class Registration:
         """Why this plugin must not register; None = it may."""
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _CONFLICT_S
-            socket = self._folder / other_plugin.SOCKET
+            socket = other_plugin.listening(self._folder)
             why = f"another device plugin (NVIDIA's or HAMi's) listens on {socket}"
-            self._conflict = why if other_plugin.listens(self._folder) else None
+            self._conflict = why if socket is not None else None
         return self._conflict
 
     @property

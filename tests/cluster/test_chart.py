@@ -104,6 +104,7 @@ def test_each_value_can_be_null(path: str, by_default: set[tuple[str, str]]) -> 
         ("node.resources.limit.memory=1Gi", "node.resources"),
         ("node.resources.limits.memory=256mb", "node.resources.limits.memory"),
         ("node.nvidiaCtk=nvidia-ctk --debug", "node.nvidiaCtk"),
+        ("node.migInstances=2", "node.migInstances"),
         ("webhook.certificates.source=secret", "webhook.certificates.secretName"),
         ("networkPolicies.enabled=true", "networkPolicies.apiServer.addresses"),
         ("networkPolicies.apiServer.addresses={10.0.0.1}", "networkPolicies.apiServer.addresses.0"),

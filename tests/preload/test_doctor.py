@@ -222,7 +222,8 @@ def test_a_program_sees_its_containers_limit(gpu, hami, artifacts, slice_dir):
 def test_a_program_sees_the_limits_of_hamis_variables(stub_server, hami, card):
     """Without `hami run`, with the library and a variable of HAMi's alone.
 
-    The driver does not say that a card is a MIG slice: the library writes the row as if it was not.
+    The driver does not say that a card is a MIG device: the library writes the row as if it was
+    not.
     """
     gpu = stub_server(card)
     plain = [sys.executable, "-c", USAGE]

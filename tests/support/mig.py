@@ -41,13 +41,18 @@ class MigCard:
 
     def create(self, profile: int, start: int | None = None) -> MigDevice:
         """A GPU instance of the profile with this ID, with one compute instance that fills it."""
-        created = self._call({"create-instance": {"profile": profile, "start": start}})["id"]
+        created = self.create_bare(profile, start)
         compute = self._call({"create-compute": {"instance": created}})["id"]
         return next(
             device
             for device in self.devices()
             if (device.instance, device.compute) == (created, compute)
         )
+
+    def create_bare(self, profile: int, start: int | None = None) -> int:
+        """A GPU instance without a compute instance; its ID."""
+        call = {"create-instance": {"profile": profile, "start": start}}
+        return int(self._call(call)["id"])
 
     def destroy(self, device: MigDevice) -> None:
         """Destroy the compute instance and then its GPU instance."""

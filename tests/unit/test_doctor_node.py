@@ -1,5 +1,6 @@
 """The doctor on a node of Kubernetes."""
 
+import re
 import socket
 from pathlib import Path
 
@@ -17,16 +18,17 @@ def test_a_machine_that_is_no_node_passes(tmp_path: Path) -> None:
         assert found == "this machine is no node of Kubernetes"
 
 
-def test_another_device_plugin_is_found_while_it_listens(tmp_path: Path) -> None:
-    none = "no device plugin listens on nvidia-gpu.sock"
+@pytest.mark.parametrize("name", ["nvidia-gpu.sock", "nvidia-mig-1g.5gb.sock"])
+def test_another_device_plugin_is_found_while_it_listens(tmp_path: Path, name: str) -> None:
+    none = "no device plugin listens on nvidia-gpu.sock or nvidia-mig-*.sock"
     assert node.device_plugins(tmp_path) == none
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "nvidia-gpu.sock"))
+        listener.bind(str(tmp_path / name))
         # The socket of one that was killed is left.
         assert node.device_plugins(tmp_path) == none
         listener.listen()
         with pytest.raises(
-            HamiError, match=r"another device plugin .* listens on .*/nvidia-gpu\.sock"
+            HamiError, match=rf"another device plugin .* listens on .*/{re.escape(name)}"
         ):
             node.device_plugins(tmp_path)
 

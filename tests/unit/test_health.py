@@ -256,7 +256,7 @@ def test_an_xid_of_a_mig_slice_concerns_that_slice(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         pynvml, "nvmlDeviceRegisterEvents", lambda gpu, kind, queue: registered.append(gpu)
     )
-    cards = [health._Card("gpu", name, is_slice=True) for name in instances]
+    cards = [health._Card("gpu", name, is_mig=True) for name in instances]
     assert registered == ["gpu", "gpu"]
 
     def events() -> Iterator[SimpleNamespace]:

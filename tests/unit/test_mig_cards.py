@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hami_py.errors import StateError
-from hami_py.gpu.mig import Instance
+from hami_py.gpu.mig import MigDevice
 from hami_py.model.pods.wire import Card, MigProfile
 from hami_py.node.cdi import NodeCards
 from support.mig import TABLES, MigCard
@@ -32,8 +32,8 @@ class Read(msgspec.Struct):
     """What the agent reads."""
 
     cards: tuple[Card, ...]
-    instances: dict[str, Instance]
-    divided: tuple[Card, ...]
+    mig_devices: dict[str, MigDevice]
+    in_mig_mode: tuple[Card, ...]
 
 
 def read(server: StubServer, **more: str) -> tuple[Read, str]:
@@ -48,8 +48,8 @@ def test_each_instance_is_a_card_for_one_container(
 ) -> None:
     server = stub_server("a100,a100,a100")
     MigCard(server, 0).mode()
-    divided = MigCard(server, 1).mode()
-    small, half = divided.create(SMALL), divided.create(HALF)
+    halved = MigCard(server, 1).mode()
+    small, half = halved.create(SMALL), halved.create(HALF)
     seen, _ = read(server)
     cards = seen.cards
     (whole,) = [card for card in cards if card.uuid.startswith("GPU-")]
@@ -60,11 +60,11 @@ def test_each_instance_is_a_card_for_one_container(
     assert found[small.uuid] == (f"{name} 1g.5gb", 4864, 14, 1)
     assert found[half.uuid] == (f"{name} 3g.20gb", 19968, 42, 1)
     assert len({card.index for card in cards}) == len(cards) == 3
-    assert seen.instances == {
-        each.uuid: Instance(1, each.instance, each.compute, server.uuids()[1], found[each.uuid][0])
+    assert seen.mig_devices == {
+        each.uuid: MigDevice(1, each.instance, each.compute, server.uuids()[1], found[each.uuid][0])
         for each in (small, half)
     }
-    assert [(card.uuid, card.slots) for card in seen.divided] == [
+    assert [(card.uuid, card.slots) for card in seen.in_mig_mode] == [
         (uuid, 7) for uuid in server.uuids()[:2]
     ]
 
@@ -76,7 +76,7 @@ def test_a_gpu_has_the_profiles_of_its_table(
     server = stub_server(model)
     MigCard(server).mode()
     seen, _ = read(server)
-    (card,) = seen.divided
+    (card,) = seen.in_mig_mode
     assert card.mig is not None
     assert {profile.name: profile for profile in card.mig.profiles} == {
         name: MigProfile(name, row["memory_mib"], row["slices"], tuple(row["starts"]), row["size"])
@@ -124,7 +124,7 @@ def test_a_container_gets_the_nodes_of_its_instance(
     }
     (tmp_path / "nvidia.json").write_text(json.dumps(written))
     seen, _ = read(server)
-    cards = NodeCards([tmp_path], lambda: seen.instances, node)
+    cards = NodeCards([tmp_path], lambda: seen.mig_devices, node)
     assert cards.missing([mine.uuid, other.uuid]) == []
     edits = cards.edits([mine.uuid])
     assert edits.common == written["containerEdits"]
@@ -161,5 +161,5 @@ def test_nvidia_s_specification_of_an_instance_counts(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     table.write_text("gpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n")
-    cards = NodeCards([tmp_path], lambda: {"MIG-a": Instance(0, 1, 0)}, tmp_path)
+    cards = NodeCards([tmp_path], lambda: {"MIG-a": MigDevice(0, 1, 0)}, tmp_path)
     assert cards.edits(["MIG-a"], allows_mps=True).own == env

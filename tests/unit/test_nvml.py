@@ -13,7 +13,7 @@ from support.slices import GIB
 
 
 class Nvml:
-    """The few NVML calls we make. Two GPUs; the second is cut into two MIG slices."""
+    """The few NVML calls we make. Two GPUs; the second is cut into two MIG devices."""
 
     def __init__(self) -> None:
         self.initialised = 0
@@ -38,6 +38,12 @@ class Nvml:
         if handle == "gpu0":
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return [pynvml.NVML_DEVICE_MIG_ENABLE, pynvml.NVML_DEVICE_MIG_ENABLE]
+
+    def nvmlDeviceGetIndex(self, handle: str) -> int:
+        return 0 if handle == "gpu0" else 1
+
+    def nvmlDeviceGetGpuInstanceProfileInfo(self, handle: str, profile: int) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
         return 7

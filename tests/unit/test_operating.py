@@ -63,7 +63,7 @@ def said_of_nodes() -> set[str]:
     words = re.search(r"const TEXTS: [^=]*= \[(.*?)\];", cards, re.S)
     assert words
     tally = re.findall(r'"([^"]+)"', words[1])
-    assert len(tally) == 17
+    assert len(tally) == 18
     tally += re.findall(r'map_or\("([^"]+)", \|kind\| TEXTS', cards)
     display = source("impl fmt::Display for NodeReason").split("impl fmt::Display for NodeReason")[
         1

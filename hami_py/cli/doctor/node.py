@@ -32,9 +32,10 @@ def device_plugins(folder: Path = KUBELET, node: str | None = None) -> Found:
     """
     if not folder.is_dir():
         return "this machine is no node of Kubernetes"
-    if not other_plugin.listens(folder):
-        return f"no device plugin listens on {other_plugin.SOCKET}"
-    why = f"another device plugin (NVIDIA's or HAMi's) listens on {folder / other_plugin.SOCKET}"
+    socket = other_plugin.listening(folder)
+    if socket is None:
+        return f"no device plugin listens on {' or '.join(other_plugin.SOCKETS)}"
+    why = f"another device plugin (NVIDIA's or HAMi's) listens on {socket}"
     how = gpu_operator.how_to_stop(node, gpu_operator.labels_of(node))
     fix = f"remove it from this node, because containers would get cards without limits: {how}"
     raise HamiError("device plugins", why, fix)

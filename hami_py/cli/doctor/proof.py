@@ -135,7 +135,7 @@ def judge_lookup(report: Mapping[str, Any], limit: int) -> Found:
         detail = f"bypasses the limit and finds {library}; this is a known case"
         fix = (
             "limit programs that load plugins this way (Taichi is one) by their own settings, "
-            "or assign them a MIG slice"
+            "or assign them a MIG device"
         )
         return detail, fix
     if total != limit:

@@ -99,7 +99,7 @@ def explain_pod(
             read = requesting.get(container)
             mode = f" ({read.share_mode})" if read is not None else ""
             for share in shares:
-                time = f"{share.cores} percent of its time{mode}"
+                time = f"{share.cores} percent of its time{'' if share.is_mig else mode}"
                 time = time if share.cores else "no limit on its time"
                 allocated = f"{share.memory_mib} MiB, {time}"
                 at = share.mig

@@ -88,7 +88,7 @@ class Card(_Annotated, frozen=True):
         cordoned: True = the same, set by the operator.
         foreign_mib: memory used by programs that hami does not limit.
         links: the quality of its link to other cards, by their UUID; more is better.
-        mig: of a GPU on which the agent makes instances; None = it is not divided.
+        mig: the instances that the agent can make on it; None = it makes none there.
         level: the strongest that it offers to new containers; None = an older agent wrote it.
     """
 
@@ -231,7 +231,7 @@ class CardAllocation(_Annotated, frozen=True):
         card: the card's UUID.
         memory_mib: the memory limit inside the container.
         cores: percent of the card's time; 0 = no limit.
-        mig: the instance, where the card is partitioned; a container may have several of a card.
+        mig: the instance of it that the agent makes; None = the card itself, which may be one.
     """
 
     card: str

@@ -8,6 +8,7 @@ JSON list, and answers with a line of JSON:
     ["pod", UID, CARD, PROFILE, START, SIZE]    the pod exists, with one container
     ["start", UID]                              the kubelet starts the container
     ["ended", UID]                              the pod has ended, and its processes with it
+    ["alive", UID…]                             the pods that have processes
     ["follow"]                                  a round
     ["mode", MODE]                              the label of the node
     ["show"]
@@ -27,7 +28,7 @@ from hami_py.agent.preparation import Preparation
 from hami_py.agent.release import release_ended
 from hami_py.errors import HamiError
 from hami_py.gpu.inventory import inventory
-from hami_py.kube import Event
+from hami_py.kube import Event, Reference
 from hami_py.model.pods.wire import CardAllocation, Instance
 from hami_py.node.cards import Cards
 from hami_py.node.cdi import NodeCards
@@ -42,15 +43,18 @@ def labelled(mode: str) -> OwnNode:
 def main() -> None:
     of = build.settings(Path(sys.argv[1]))
     found = inventory(10)
-    node = build.state(of, *(card.uuid for card in found.divided))
+    node = build.state(of, *(card.uuid for card in found.in_mig_mode))
     node.cards = Cards()
     node.cards.add(found)
     node.node.changed(labelled("mig"))
     node.follow_mode()
     node.is_adopted = True
     root = Path(sys.argv[2])
-    node.specifications = NodeCards(of.paths.cdi, lambda: node.cards.instances, root)
-    instances, events = Instances(node, lambda: None, find=set), list[Event]()
+    node.specifications = NodeCards(of.paths.cdi, lambda: node.cards.mig_devices, root)
+    events = list[Event]()
+    alive = set[str]()
+    about = Reference("Node", "n1", "n1")
+    instances = Instances(node, lambda: None, events.append, about, find=alive.copy)
     prepared = Preparation(of, node, Path(build.LIBRARY), events.append, instances)
     for line in sys.stdin:
         error = None
@@ -70,16 +74,22 @@ def main() -> None:
                 pod = node.pods.get(uid)
                 if pod is not None:
                     node.pods.deleted(pod)
+            case ["alive", *uids]:
+                alive.clear()
+                alive |= {*uids}
             case ["follow"]:
                 node.follow_mode()
                 try:
                     instances.follow()
                 except HamiError as failed:
                     error = str(failed)
-                release_ended(node, find=set)
+                release_ended(node, find=alive.copy)
             case ["mode", mode]:
                 node.node.changed(labelled(mode))
-        print(json.dumps({"error": error, **show(node)}), flush=True)
+        print(
+            json.dumps({"error": error, **show(node), "events": [each.reason for each in events]}),
+            flush=True,
+        )
 
 
 def show(node: Any) -> dict[str, Any]:
@@ -88,7 +98,8 @@ def show(node: Any) -> dict[str, Any]:
         "taken": {uuid: card.mig.taken for uuid, card in cards.items() if card.mig},
         "cards": list(cards),
         "pages": {name: [row.uuid for row in node.slots.rows(name)] for name in node.slots.names()},
-        "ledger": {entry.owner: entry.instances for entry in node.ledger.entries.values()},
+        "devices": [*node.cards.mig_devices],
+        "ledger": {entry.owner: entry.mig_uuids for entry in node.ledger.entries.values()},
     }
 
 

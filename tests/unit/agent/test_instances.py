@@ -88,6 +88,7 @@ def node(stub_server: Callable[..., StubServer], tmp_path: Path) -> Iterator[Nod
 
 
 SMALL: Place = ("1g.5gb", 2, 1)
+LARGE: Place = ("3g.20gb", 4, 4)
 
 
 def test_an_instance_is_made_for_a_container_and_removed_after_it(node: Node) -> None:
@@ -106,7 +107,8 @@ def test_an_instance_is_made_for_a_container_and_removed_after_it(node: Node) ->
     said = node.ask("start", "p")
     assert (said["error"], said["ledger"]) == (None, {"p": [device.uuid]})
     node.ask("ended", "p")
-    assert node.ask("follow")["ledger"] == {}
+    said = node.ask("follow")
+    assert (said["ledger"], said["devices"]) == ({}, [])
     assert node.places() == {}
 
 
@@ -142,10 +144,40 @@ def test_others_instances_are_masked_and_never_touched(node: Node) -> None:
     node.card.reset()
     node.card.create(TABLE["1g.5gb"]["id"], 2)
     (theirs,) = node.card.devices()
-    assert "another program has made 1g.5gb there" in node.ask("start", "q")["error"]
+    assert "an instance of another program in place of" in node.ask("start", "q")["error"]
     node.ask("ended", "q")
     assert node.ask("follow")["ledger"] == {}
     assert node.card.devices() == [theirs]
+
+
+def test_an_instance_that_others_made_since_the_last_round_is_not_taken(node: Node) -> None:
+    node.ask("follow")
+    theirs = node.card.create(TABLE["1g.5gb"]["id"], 2)
+    node.pod("p", SMALL)
+    assert "an instance of another program" in node.ask("start", "p")["error"]
+    node.ask("ended", "p")
+    assert node.ask("follow")["ledger"] == {}
+    assert node.card.devices() == [theirs]
+    # A GPU instance without a compute instance at the place of one that a reset has removed.
+    node.pod("q", LARGE)
+    assert node.ask("start", "q")["error"] is None
+    node.card.reset()
+    node.card.create_bare(TABLE["3g.20gb"]["id"], 4)
+    node.ask("ended", "q")
+    assert node.ask("follow")["ledger"] == {}
+    assert node.places() == {LARGE: 0}
+
+
+def test_an_instance_of_a_dead_pod_with_processes_blocks_its_place(node: Node) -> None:
+    node.pod("p", SMALL)
+    node.ask("start", "p")
+    node.ask("alive", "p")
+    node.ask("ended", "p")
+    assert node.ask("follow")["taken"] == {node.uuid: [2]}
+    assert node.places() == {SMALL: 1}
+    node.ask("alive")
+    said = node.ask("follow")
+    assert (said["taken"], said["ledger"]) == ({node.uuid: []}, {})
 
 
 def test_an_instance_in_use_stays_and_blocks_its_place(node: Node) -> None:
@@ -155,6 +187,7 @@ def test_an_instance_in_use_stays_and_blocks_its_place(node: Node) -> None:
     node.card.hold(device.instance)
     node.ask("ended", "p")
     assert node.ask("follow")["taken"] == {node.uuid: [2]}
+    assert node.ask("follow")["events"] == ["LimitsEnforced", "InstanceStays"]
     node.pod("q", SMALL)
     said = node.ask("start", "q")
     assert "1g.5gb at 2 of default/p still" in said["error"]
@@ -180,6 +213,9 @@ def test_a_gpu_with_instances_keeps_its_mode(node: Node) -> None:
     theirs = node.card.create(TABLE["3g.20gb"]["id"], 4)
     node.pod("p", SMALL)
     node.ask("start", "p")
+    # The next agent finds the instance like others.
+    node.kill()
+    node.pod("p", SMALL)
     node.ask("mode", "full")
     assert node.ask("follow")["cards"] == [node.uuid]
     node.ask("ended", "p")

@@ -19,7 +19,7 @@ from hami_py.agent.preparation import Preparation
 from hami_py.agent.release import release_ended
 from hami_py.agent.state import NodeState
 from hami_py.errors import StateError
-from hami_py.kube import Event, EventWriter
+from hami_py.kube import Event, EventWriter, Reference
 from hami_py.kube import events as events_of_kube
 from hami_py.model import gang_of_namespace
 from hami_py.model.pods import PodSettings
@@ -45,9 +45,13 @@ def events() -> list[Event]:
     return []
 
 
+#: Where events of the node are.
+NODE = Reference("Node", "n1", "n1")
+
+
 def preparation_of(*arguments: Any) -> Preparation:
     """The preparation of a node whose agent makes no instances."""
-    return Preparation(*arguments, Instances(arguments[1], lambda: None))
+    return Preparation(*arguments, Instances(arguments[1], lambda: None, lambda _: None, NODE))
 
 
 @pytest.fixture

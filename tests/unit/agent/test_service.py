@@ -75,17 +75,20 @@ def test_an_agent_that_fails_when_it_is_active_is_not_ready(
     assert agent._alive() == (200, "alive\n")
 
 
-@pytest.mark.parametrize("name", ["gpu-health", "hook", "observe", "register", "report", "sweep"])
+@pytest.mark.parametrize(
+    "name", ["gpu-health", "hook", "instances", "observe", "register", "report", "sweep"]
+)
 def test_each_thread_of_an_active_agent_is_named_when_it_has_ended(name: str) -> None:
     stops = {each: threading.Event() for each in ("gpu-health", "hook", "register", "sweep")}
     threads = {each: threading.Thread(target=stop.wait, name=each) for each, stop in stops.items()}
-    rounds = {each: Rounds(each, [], 1.0) for each in ("observe", "report")}
+    rounds = {each: Rounds(each, [], 1.0) for each in ("observe", "instances", "report")}
     active: Any = object.__new__(ActiveAgent)
     active._health = SimpleNamespace(threads=[threads["gpu-health"]])
     active._registration = SimpleNamespace(thread=threads["register"])
     active._sweeping = threads["sweep"]
     active._hooks = SimpleNamespace(thread=threads["hook"])
     active._observing, active._reporting = rounds["observe"], rounds["report"]
+    active._following = rounds["instances"]
     assert active.ended_threads() == []
     for each in (*threads.values(), *rounds.values()):
         each.start()

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hami_py.model.pods.wire import Card
-from hami_py.node.cards import KnownCards
+from hami_py.gpu.inventory import Inventory
+from hami_py.gpu.mig import MigDevice
+from hami_py.model.pods.wire import Card, Mig
+from hami_py.node.cards import Cards, KnownCards
 
 A, B = Card("GPU-a", 0, "A100", 8000), Card("GPU-b", 1, "A100", 8000)
 
@@ -35,3 +37,19 @@ def test_a_damaged_file_has_no_cards(tmp_path: Path, content: bytes | None) -> N
     if content is not None:
         path.write_bytes(content)
     assert KnownCards(path).read() == ()
+
+
+def test_a_gpu_that_comes_back_in_another_mig_mode_is_no_whole_card() -> None:
+    cards, small = Cards(), Card("MIG-a", 0, "A100 MIG 1g.5gb", 4864, slots=1)
+    cards.add(Inventory((A, B), {}, "1", {}))
+    divided = Card("GPU-a", 0, "A100", 8000, slots=7, mig=Mig(()))
+    devices = {"MIG-a": MigDevice(0, 7, 0, "GPU-a", "A100 MIG 1g.5gb")}
+    assert cards.add(Inventory((small, B), {}, "1", {}, devices, (divided,)))
+    assert {card.uuid for card in cards.all} == {"MIG-a", "GPU-b"}
+    cards.managed = cards.in_mig_mode
+    assert [(card.uuid, card.index) for card in cards.all] == [("GPU-a", 0), ("GPU-b", 1)]
+    cards.keep_devices("GPU-a", [])
+    cards.managed = frozenset()
+    assert [card.uuid for card in cards.all] == ["GPU-b"], "the instance was removed"
+    cards.add(Inventory((A, B), {}, "1", {}))
+    assert {card.uuid for card in cards.all} == {"GPU-a", "GPU-b"}

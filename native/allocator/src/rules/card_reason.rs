@@ -308,7 +308,8 @@ impl Tally {
         let s = if instances == 1 { "" } else { "s" };
         write!(f, " (beside {up_to}{instances} instance{s}")?;
         if others > 0 {
-            write!(f, ", and others have {up_to}{others} memory slices")?;
+            let s = if others == 1 { "" } else { "s" };
+            write!(f, ", and {up_to}{others} memory slice{s} that others have")?;
         }
         f.write_str(")")
     }

@@ -63,13 +63,28 @@ fn all_slices(mig: &Mig) -> u32 {
     most[SLICES]
 }
 
+/// The memory slices of the card: up to where the last instance can be.
+fn memory_slices(mig: &Mig) -> u32 {
+    let ends = mig
+        .profiles
+        .iter()
+        .flat_map(|profile| profile.placements.iter().map(|start| start + profile.size));
+    ends.max().unwrap_or(0)
+}
+
 /// The smallest profile that is large enough.
 fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReason> {
     let largest = mig.profiles.iter().map(|profile| profile.memory_mib).max().unwrap_or(0);
-    // The largest instance has slightly less memory and time than the card, and serves requests for
-    // the whole card.
-    let share = (card_mib * u64::from(demand.percent) / 100).min(largest);
+    // Instances have slightly less memory than their memory slices, and the largest slightly less
+    // time than the card. They serve requests for that part of the card.
+    let percent = u64::from(demand.percent);
+    let share = (card_mib * percent / 100).min(largest);
     let requested = demand.mib.max(share);
+    let all_memory = memory_slices(mig);
+    let has_memory = |profile: &MigProfile| {
+        let is_share = u64::from(profile.size) * 100 >= percent * u64::from(all_memory);
+        profile.memory_mib >= if is_share { demand.mib } else { requested }
+    };
     let slices = match demand.on(Mode::Mig).cores {
         0 => 0,
         cores => {
@@ -78,7 +93,7 @@ fn profile(mig: &Mig, demand: &Demand, card_mib: u64) -> Result<usize, CardReaso
         }
     };
     let all = mig.profiles.iter().enumerate();
-    all.filter(|(_, profile)| profile.memory_mib >= requested && profile.slices >= slices)
+    all.filter(|(_, profile)| has_memory(profile) && profile.slices >= slices)
         .min_by_key(|(_, profile)| {
             (profile.memory_mib, profile.slices, profile.size, &profile.name)
         })

@@ -216,12 +216,15 @@ fn smallest<'a>(card: &'a Card, request: &PodRequest) -> Option<&'a MigProfile> 
     let whole = profiles.iter().map(|profile| profile.memory_mib).max()?;
     let is_enough = |profile: &&MigProfile| {
         request.containers.iter().all(|one| {
-            let mib = match one.memory {
-                Memory::Mib(mib) => mib,
-                Memory::Percent(percent) => (card.memory_mib * u64::from(percent) / 100).min(whole),
-                Memory::Whole => whole,
+            let has_memory = match one.memory {
+                Memory::Mib(mib) => profile.memory_mib >= mib,
+                Memory::Percent(percent) => {
+                    let mib = (card.memory_mib * u64::from(percent) / 100).min(whole);
+                    profile.memory_mib >= mib || profile.size * 100 >= percent * 8
+                }
+                Memory::Whole => profile.memory_mib >= whole,
             };
-            profile.memory_mib >= mib && profile.slices * 100 >= one.cores * SLICES
+            has_memory && profile.slices * 100 >= one.cores * SLICES
         })
     };
     let key = |profile: &&MigProfile| (profile.memory_mib, profile.slices, profile.size);

@@ -122,6 +122,15 @@ fn each_card_makes_the_profile_of_its_own_that_is_large_enough() {
 }
 
 #[test]
+fn half_of_a_card_is_an_instance_of_half_of_its_memory_slices() {
+    for (model, half) in [("a100", "3g.20gb"), ("h100", "3g.40gb"), ("h200", "3g.71gb")] {
+        let request = container(Kind::App, 1, Memory::Percent(50), 0);
+        let of = places_of(&mut with_mig(&[model]), &[request.clone(), request]);
+        assert!(of.iter().all(|place| place.contains(half)), "{of:?}");
+    }
+}
+
+#[test]
 fn small_instances_are_on_few_cards_unless_they_shall_be_spread() {
     for (placement, wish, on, whole) in [
         (None, any(), vec!["g0"; 7], true),
