@@ -123,7 +123,8 @@ def state_of(pod: Object) -> str:
     if pod["status"].get("phase") in ("Failed", "Succeeded"):
         return "failed"
     for condition in pod["status"].get("conditions", ()):
-        if "no free placement" in condition.get("message", ""):
+        said = condition.get("message", "")
+        if "no free placement" in said or "Insufficient nvidia.com/" in said:
             return "waits"
     states = [each["state"] for each in pod["status"].get("containerStatuses", ())]
     return "runs" if states and all("running" in state for state in states) else "starts"
