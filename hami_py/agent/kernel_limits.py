@@ -62,6 +62,8 @@ class KernelLimits:
     def __init__(self, state: NodeState, write: Callable[[Event], None]) -> None:
         self._state, self._write = state, write
         self._failing: set[str] = set()
+        # Where the driver has failed: it may limit some cards, now or when it answers again.
+        self._undecided: dict[Path, dict[str, None]] = {}
 
     def start(self, slot: str, pid: int) -> None:
         """Limit a container that starts.
@@ -76,14 +78,18 @@ class KernelLimits:
         entry = self._state.ledger.entries.get(slot)
         if entry is None:
             raise StateError(f"slot {slot}", "the ledger does not have it", "delete the pod")
+        cgroup, limits = None, _limits(entry)
         try:
             cgroup = cgroup_of(pid, entry.owner)
-            set_limits(cgroup, _limits(entry))
+            # First the ledger: the driver must have no limit that nobody follows.
+            noted = self._note(slot, cgroup)
+            set_limits(cgroup, limits)
         except HamiError as error:
             self._note(slot, None)
+            if cgroup is not None:
+                self._undecided[cgroup] = dict.fromkeys(limits)
             self._tell(entry, error)
             raise
-        noted = self._note(slot, cgroup)
         pod = self._state.pods.get(entry.owner)
         if noted is not None and noted.cgroup != entry.cgroup and pod is not None:
             self._write(limits_enforced(self._state, noted, pod))
@@ -93,6 +99,11 @@ class KernelLimits:
 
         With the back end ``misc``, a smaller limit is refused until the use has fallen.
         """
+        for cgroup, none in list(self._undecided.items()):
+            with suppress(HamiError):
+                if is_populated(cgroup) is not None:
+                    set_limits(cgroup, none)
+                del self._undecided[cgroup]
         for entry in list(self._state.ledger.entries.values()):
             if entry.cgroup is None:
                 continue

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from hami_py.config import PACKAGED_HOOK
+from hami_py.node.ledger import Ledger
 from support import cgroups, nvml
 from support.memory_limits import MAX, get_limits, set_limits
 from support.running import Run, Started
 from support.stub import StubServer
+from unit.agent import build
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or cgroups.mount() is None, reason="only root makes cgroups (version 2)"
@@ -184,6 +186,33 @@ def test_a_pod_that_needs_the_driver_s_limit_waits_for_a_node_with_it(
 ) -> None:
     it = node(None, least="kernel")
     assert "accepts no less than kernel (hami.io/isolation)" in it.first["error"]
+
+
+def test_a_limit_that_a_hanging_driver_has_set_is_removed(node: Callable[..., Node]) -> None:
+    """The container runs at level preload, so a resize would not follow in the driver."""
+    it = node("dmem")
+    it.server.control({"command": "slow", "symbol": SYMBOL, "us": 600_000_000})
+    started = it.start()
+    assert int(started.next_line()) > 0
+    it.server.control({"command": "slow", "symbol": SYMBOL, "us": 0})
+    assert get_limits(it.env, it.container)[1] == LIMIT_MIB * MIB
+    it.agent("follow")
+    assert get_limits(it.env, it.container)[1] == MAX
+    started.tell("")
+    assert int(started.next_line()) > 0
+
+
+def test_the_next_agent_knows_the_limit_that_one_was_killed_over(
+    node: Callable[..., Node], tmp_path: Path
+) -> None:
+    it = node("dmem")
+    it.server.control({"command": "slow", "symbol": SYMBOL, "us": 600_000_000})
+    started = it.start()
+    it.server.wait_until(lambda _: get_limits(it.env, it.container)[1] == LIMIT_MIB * MIB)
+    it.end_agent()
+    assert int(started.next_line()) > 0
+    (entry,) = Ledger(build.settings(tmp_path / "node").paths.ledger).entries.values()
+    assert entry.cgroup == str(it.container)
 
 
 @pytest.mark.parametrize("least", ["kernel", "none"])
