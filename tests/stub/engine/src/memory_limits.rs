@@ -83,6 +83,14 @@ impl MemoryLimits {
         }
     }
 
+    /// The limits of all cgroups, by card, as JSON.
+    pub fn report(&self) -> serde_json::Value {
+        let row = |((card, cgroup), limits): (&(usize, PathBuf), &Limits)| {
+            serde_json::json!({"card": card, "cgroup": cgroup, "hard": limits.hard})
+        };
+        self.limits.iter().map(row).collect()
+    }
+
     /// The cgroups whose limits count for the next charge of a client.
     fn limiting(&self, card: usize, client: ClientId) -> impl Iterator<Item = (&Path, u64)> {
         let most = if self.backend == Some(Backend::Misc) { 1 } else { usize::MAX };

@@ -140,6 +140,7 @@ pub fn ledger(
         "now_ns": machine.now(),
         "shared": ledger.shared.values().map(shared_row).collect::<Vec<_>>(),
         "cards": cards.iter().map(|card| row_of(card, card.index)).collect::<Vec<_>>(),
+        "memory_limits": ledger.limits.report(),
         "mig_devices": devices.iter().map(device_row).collect::<Vec<_>>(),
         "processes": processes.map(process_row).collect::<Vec<_>>(),
     })
