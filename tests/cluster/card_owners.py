@@ -72,13 +72,18 @@ def recorded(node: Node) -> dict[Container, list[str]]:
 
 def ledger(node: Node) -> Allocations:
     """What the node agent has allocated."""
+    return {
+        Container(entry["owner"], entry["container"]): _amounts(entry["cards"])
+        for entry in entries(node)
+    }
+
+
+def entries(node: Node) -> list[dict[str, Any]]:
+    """The entries of the node agent's ledger."""
     file = node.root / "var/lib/hami/ledger.json"
     # It is written when the first container starts.
     lines = file.read_text().splitlines() if file.exists() else ()
-    return {
-        Container(entry["owner"], entry["container"]): _amounts(entry["cards"])
-        for entry in (json.loads(lines[1])["entries"] if lines else ())
-    }
+    return json.loads(lines[1])["entries"] if lines else []
 
 
 def slots(node: Node) -> list[str]:

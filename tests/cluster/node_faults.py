@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from cluster import waiting
 from cluster.whole import WholeCluster
 
+#: The kubelet restarts a container at once, how often it may have ended.
+RESTARTS = {
+    "featureGates": {"KubeletCrashLoopBackOffMax": True},
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+}
+
 _SYSTEM = "/api/v1/namespaces/hami-system/pods"
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/hami-system/leases/hami-scheduler"
 

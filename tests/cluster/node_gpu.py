@@ -23,7 +23,7 @@ from cluster.node import Node
 from cluster.servers import Server, accepts_unix
 from support.artifacts import Artifacts
 from support.running import run
-from support.stub import StubServer
+from support.stub import StubServer, flag
 
 #: Where a driver root has the libraries.
 _LIBRARIES = Path("usr/lib") / f"{platform.machine()}-linux-gnu"
@@ -47,12 +47,14 @@ print(version.value.decode())
 class NodeGpu(StubServer):
     """The cards of one node, such as "a100,a100"; used in `with`.
 
-    It has the questions and answers of `StubServer`. Attributes: ``runtime`` (for `Node`),
-    ``servers`` (the stub's), ``driver`` (the driver root). The cards are there after `start`.
+    It has the questions and answers of `StubServer`, and its ``options``. Attributes: ``runtime``
+    (for `Node`), ``servers`` (the stub's), ``driver`` (the driver root). The cards are there after
+    `start`.
     """
 
-    def __init__(self, artifacts: Artifacts, folder: Path, cards: str) -> None:
+    def __init__(self, artifacts: Artifacts, folder: Path, cards: str, **options: object) -> None:
         self.cards, self._artifacts = cards, artifacts
+        self._flags = [part for name, value in options.items() for part in flag(name, value)]
         self.driver = folder / "driver"
         # A container gets this folder, and so no access to the control socket.
         self._clients = folder / "clients"
@@ -121,7 +123,7 @@ class NodeGpu(StubServer):
         sockets = ["--socket", str(self._socket), "--control", str(self._control)]
         sockets += ["--root", str(self.driver)]
         return Server(
-            [*command, *sockets],
+            [*command, *sockets, *self._flags],
             log,
             lambda: accepts_unix(self._socket) and accepts_unix(self._control),
             within=init_pid,

@@ -18,7 +18,7 @@ from cluster.card_watch import Watch
 from cluster.conftest import StartWhole
 from cluster.crowd import STEADY, Kind, Kinds, Size
 from cluster.limited_pods import install
-from cluster.node_faults import AGENT, API_SERVER, KUBELET, SCHEDULER, Fault
+from cluster.node_faults import AGENT, API_SERVER, KUBELET, RESTARTS, SCHEDULER, Fault
 from cluster.objects import PODS
 from cluster.whole import WholeCluster
 
@@ -42,12 +42,6 @@ FEW: Kinds = (
     Kind("sidecar", 2, Size(3072, 5), sidecar=Size(2048, 5)),
     Kind("small", 15, Size(1024, 5)),
 )
-
-#: The kubelet restarts a container at once, how often it may have ended.
-RESTARTS = {
-    "featureGates": {"KubeletCrashLoopBackOffMax": True},
-    "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
-}
 
 #: Seconds for which something is away, at most.
 AWAY_S = 4.0

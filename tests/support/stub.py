@@ -33,15 +33,15 @@ class StubServer:
         self._artifacts = artifacts
         self._socket = folder / "gpu.sock"
         self._control = folder / "control.sock"
-        flags = [part for name, value in options.items() for part in _flag(name, value)]
+        flags = [part for name, value in options.items() for part in flag(name, value)]
         self._server = Started(
             [
                 artifacts.stub_gpu,
                 "serve",
                 "--with-parent",
-                *_flag("socket", self._socket),
-                *_flag("control", self._control),
-                *_flag("cards", cards),
+                *flag("socket", self._socket),
+                *flag("control", self._control),
+                *flag("cards", cards),
                 *flags,
             ],
             {},
@@ -136,5 +136,6 @@ class StubServer:
             time.sleep(0.002)
 
 
-def _flag(name: str, value: object) -> list[str]:
+def flag(name: str, value: object) -> list[str]:
+    """An option of the server as words of its command line."""
     return [f"--{name.replace('_', '-')}", str(value)]

@@ -47,6 +47,7 @@ AMOUNTS = {
     "random sharing programs": Amount(3, 12, 300, "of 80 commands each, of 2 to 6 processes"),
     "rounds of mixed races": Amount(3_000, 3_000, 50_000, "of each thread, with 8 x 4 threads"),
     "restarts of a server": Amount(3, 3, 50, "in one slice, each after the one before was killed"),
+    "interrupted starts": Amount(10, 10, 200, "of containers that the driver limits"),
     "kills of the machine's service": Amount(2, 5, 100, "while programs of two users compute"),
     "killed racers": Amount(60, 60, 1_000, "while seven others race with them"),
     "times that all programs' limits are switched": Amount(5, 5, 100, "while programs start"),
