@@ -91,7 +91,7 @@ class KernelLimits:
             self._tell(entry, error)
             raise
         pod = self._state.pods.get(entry.owner)
-        if noted is not None and noted.cgroup != entry.cgroup and pod is not None:
+        if noted is not None and pod is not None:
             self._write(limits_enforced(self._state, noted, pod))
 
     def follow(self) -> None:

@@ -221,6 +221,9 @@ class Preparation:
             entry = self._state.ledger.entries.get(slot)
             if entry is None:
                 raise NotYet("the container waits", "its pod has ended", KUBELET_RETRIES)
+            # The cgroup is that of the container before this one.
+            entry = msgspec.structs.replace(entry, cgroup=None)
+            self._state.ledger.put(entry)
             self._state.prepare(entry)
             return entry
 

@@ -147,6 +147,20 @@ def test_a_container_that_restarts_follows_a_new_specification(
     assert "CARD=A, DRIVER=2" in device(node, "p-main", tmp_path)["env"]
 
 
+def test_a_container_that_restarts_is_not_limited_by_the_driver_yet(
+    node: NodeState, start: Start
+) -> None:
+    """If no agent answers its hook, it starts without the limit that the one before had."""
+    node.no_kernel = None
+    node.pods.changed(pod("p", {"main": on("A", 1000)}))
+    start(record("p", "main", "A::0"))
+    (entry,) = node.ledger.entries.values()
+    node.ledger.put(msgspec.structs.replace(entry, cgroup="/sys/fs/cgroup/before"))
+    start(record("p", "main", "A::0"))
+    (entry,) = node.ledger.entries.values()
+    assert node.enforcement_of(entry).level == "preload"
+
+
 @pytest.mark.parametrize(
     ("annotations", "said"),
     [

@@ -85,7 +85,8 @@ impl MemoryLimits {
 
     /// The limits of all cgroups, by card, as JSON.
     pub fn report(&self) -> serde_json::Value {
-        let row = |((card, cgroup), limits): (&(usize, PathBuf), &Limits)| {
+        let row = |(of, limits): (&(usize, PathBuf), &Limits)| {
+            let (card, cgroup) = of;
             serde_json::json!({"card": card, "cgroup": cgroup, "hard": limits.hard})
         };
         self.limits.iter().map(row).collect()
