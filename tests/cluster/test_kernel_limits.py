@@ -167,7 +167,7 @@ def test_starts_have_their_limits_although_something_is_killed(cluster: WholeClu
     while starts < amount("interrupted starts"):
         if not faults:
             faults = dice.sample(FAULTS, len(FAULTS))
-        starts += Round(cluster, dice, f"start-{starts}").run([faults.pop(), faults.pop()])
+        starts += Round(cluster, dice, starts).run([faults.pop(), faults.pop()])
         print(f"{starts} starts", flush=True)
 
 
