@@ -26,7 +26,7 @@ STUB := build/stub
 OLDER_DRIVERS := 11.8 12.2 12.8 13.0
 # Of the extension module and the stub (Cargo.toml); what is measured is the release's.
 PROFILE := testing
-bench bench-scheduler bench-node: PROFILE := release
+bench bench-scheduler bench-node bench-hook: PROFILE := release
 
 # Two test processes (tests/support/parallel.py); more arguments for pytest are given by `make test ARGS="-k name"`.
 ARGS :=
@@ -265,6 +265,11 @@ bench-scheduler: .venv/.complete build test-cluster-tools ## the same of the con
 bench-node: .venv/.complete build wheel test-cluster-tools ## the same of the node agent: a real node, with hami and without; 15 minutes, needs root
 	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make bench-node as root" >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m bench node
+
+.PHONY: bench-hook
+bench-hook: .venv/.complete build wheel test-cluster-tools ## the same of the hook that waits for the driver's limit: a real node; five minutes, needs root
+	@[ "$$(id -u)" = 0 ] || { echo "a node needs root: run make bench-hook as root" >&2; exit 1; }
+	@PYTHONPATH=tests $(PYTHON) -m bench hook
 
 # In a folder of its own: maturin and cargo-zigbuild have other linkers, and cargo would compile all again for each.
 .PHONY: bench-machine

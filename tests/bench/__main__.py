@@ -1,12 +1,14 @@
 """`make bench` and `make bench-*`: the numbers of docs/results, measured again.
 
-python -m bench [calls] [share] [start] [overview] [scheduler] [node] [machine]    all, or these
+python -m bench [SUITE...]    all, or these
+
+The suites: calls, share, start, overview, scheduler, node, hook, machine.
 """
 
 import argparse
 import sys
 
-from bench import calls, machine, node, overview, scheduler, share, start
+from bench import calls, hook, machine, node, overview, scheduler, share, start
 
 SUITES = {
     "calls": calls.main,
@@ -15,6 +17,7 @@ SUITES = {
     "overview": overview.main,
     "scheduler": scheduler.main,
     "node": node.main,
+    "hook": hook.main,
     "machine": machine.main,
 }
 

@@ -66,7 +66,7 @@ def one_by_one(subject: Subject, count: int) -> Starts:
             name = f"{kind}-{number}"
             container = crowd.container("main", "wait", requests(ONE))
             created[name] = time.time()
-            started[name] = _start(subject, name, container)
+            started[name] = start(subject, name, container)
     bound = audit_log.bound_at(subject.cluster.control_plane)
     starts = {
         name: Start(1000 * (started[name] - created[name]), 1000 * (started[name] - bound[name]))
@@ -78,7 +78,7 @@ def one_by_one(subject: Subject, count: int) -> Starts:
     )
 
 
-def _start(subject: Subject, name: str, container: Object) -> float:
+def start(subject: Subject, name: str, container: Object) -> float:
     """When the program of a new pod started; the pod does not exist any more."""
     api = subject.cluster.api
     api.create(PODS, objects.pod(name, containers=[container], restartPolicy="Never"))
