@@ -162,7 +162,7 @@ def test_a_container_that_the_driver_does_not_limit_does_not_start(cluster: Whol
 
 @pytest.mark.timeout(3600)
 def test_starts_have_their_limits_although_something_is_killed(cluster: WholeCluster) -> None:
-    """Takes 12 s for five starts: two of agent, containerd, a shim and a container are killed."""
+    """Takes 12 s for five starts, with two of the faults: of 200 in torture eight minutes."""
     dice, starts, faults = random.Random(0), 0, list[Fault]()  # noqa: S311
     while starts < amount("interrupted starts"):
         if not faults:
@@ -205,6 +205,8 @@ def test_without_the_setting_only_the_library_limits(cluster: WholeCluster) -> N
 
 
 def test_nothing_is_left_of_the_pods(cluster: WholeCluster) -> None:
+    """Takes 20 s: the kubelet and the agent remove some things late."""
     cluster.api.delete_all(PODS)
-    check_nothing_remains(cluster, INTERRUPTED)
+    # A containerd that is killed while it creates a container leaves its snapshot.
+    check_nothing_remains(cluster, (*INTERRUPTED, "snapshot"))
     assert by_driver(cluster.gpu) == {}
