@@ -115,10 +115,17 @@ class Round:
             self._cluster.api.delete(f"{PODS}/{name}")
         for name in self._mib:
             waiting.gone(self._cluster.api, f"{PODS}/{name}", DEADLINE)
+        left: set[tuple[Path, Limit]] = set()
+
+        def ended() -> bool:
+            left.clear()
+            left.update(by_driver(self._cluster.gpu).items() - self._others.items())
+            return not left
+
         with suppress(TimeoutError):
             # The kubelet may still remove cgroups.
-            waiting.until(lambda: by_driver(self._cluster.gpu) == self._others, "", DEADLINE)
-        assert by_driver(self._cluster.gpu) == self._others
+            waiting.until(ended, "no limit is left", DEADLINE)
+        assert not left, f"limits are left of the round: {left}"
         return starts
 
     def _create(self, name: str) -> None:
