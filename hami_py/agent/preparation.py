@@ -19,10 +19,10 @@ from hami_py.agent.instances import Instances
 from hami_py.agent.kernel_limits import limits_enforced
 from hami_py.agent.pods import NodePod, bound_pod, reference
 from hami_py.agent.settings import AgentSettings
-from hami_py.agent.state import NodeState
+from hami_py.agent.state import NodeState, too_weak
 from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Event
-from hami_py.model import LEVELS, Level
+from hami_py.model import Level
 from hami_py.model.pods.annotations import ASSIGNMENT
 from hami_py.model.pods.request import ParsedContainer, pod_containers, read_pod
 from hami_py.model.pods.wire import CardAllocation, Size
@@ -243,12 +243,10 @@ class Preparation:
         bound = view.pods.get(pod.uid)
         assigned = bound.assignment.containers.get(record.container, ()) if bound else ()
         by = self._state.enforcement(self._state.mode(), [card.is_mig for card in assigned])
-        least = self._least_level(pod)
-        if LEVELS.index(by.level) < LEVELS.index(least):
-            return Wait(
-                f"{by}, and the pod accepts no less than {least} (hami.io/isolation)",
-                "delete the pod, so that its controller creates another one for another node",
-            )
+        weak = too_weak(by, self._least_level(pod))
+        if weak is not None:
+            fix = "delete the pod, so that its controller creates another one for another node"
+            return Wait(weak, fix)
         if bound is not None:
             blocked = self._instances.blocked(pod.uid, assigned)
             return blocked or decide(view, pod.uid, record.container)

@@ -14,7 +14,7 @@ from hami_py._native import LimitRow
 from hami_py.agent.node import NodeStore
 from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError, StateError
-from hami_py.model import LEVELS, gang_of_namespace
+from hami_py.model import LEVELS, Level, gang_of_namespace
 from hami_py.model.pods import PodSettings, read_mode
 from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
 from hami_py.node import cdi, library
@@ -136,9 +136,9 @@ class NodeState:
                 node does not offer the least level of its pod any more.
         """
         by = self.enforcement(entry.mode, entry.mig)
-        if LEVELS.index(by.level) < LEVELS.index(entry.isolation):
-            why = f"{by}, and the pod accepts no less than {entry.isolation} (hami.io/isolation)"
-            raise StateError(f"container {entry.container}", why, "delete the pod")
+        weak = too_weak(by, entry.isolation)
+        if weak is not None:
+            raise StateError(f"container {entry.container}", weak, "delete the pod")
         installed = Path(entry.library)
         gang = None
         if entry.gang is not None:
@@ -189,3 +189,10 @@ class NodeState:
             priority=entry.priority,
             driver_memory=self.cards.driver_memory,
         )
+
+
+def too_weak(by: Enforcement, least: Level) -> str | None:
+    """Why a pod that accepts no less than this level does not accept that one; None = it does."""
+    if LEVELS.index(by.level) >= LEVELS.index(least):
+        return None
+    return f"{by}, and the pod accepts no less than {least} (hami.io/isolation)"

@@ -3,8 +3,6 @@
 What the stub says of its cards is the oracle: which instances exist, and who uses their memory.
 """
 
-import json
-
 import pytest
 
 from cluster import waiting
@@ -12,46 +10,21 @@ from cluster.api import Object
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
 from cluster.limited_pods import DEADLINE, Limited, install, running
+from cluster.mig_pods import (
+    MODELS,
+    Place,
+    assigned,
+    fills_its_instance,
+    published,
+    requesting,
+    sees_no_other,
+    there,
+)
 from cluster.objects import NODES, PODS
-from cluster.test_mig import fills_its_instance, published, sees_no_other
 from cluster.whole import WholeCluster
-from support.mig import TABLES, MigCard, MigDevice
+from support.mig import TABLES, MigCard
 
 pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(600)]
-
-MODELS = ("a100", "h100", "h200")
-
-#: GPU, profile, first memory slice.
-Place = tuple[str, str, int]
-
-
-def requesting(name: str, gpu: str, profile: str, model: str) -> Object:
-    """A pod that this profile of the model fits, and no smaller one."""
-    row = TABLES[model][profile]
-    limited = Limited(name, row["memory_mib"] - 100, row["slices"] * 14)
-    made = limited.pod("sleep infinity")
-    made["metadata"]["annotations"] = {
-        "nvidia.com/use-gpuuuid": gpu,
-        "nvidia.com/vgpu-mode": "mig",
-    }
-    return made
-
-
-def assigned(pod: Object) -> Place:
-    assignment = json.loads(pod["metadata"]["annotations"]["hami.io/assignment"])
-    ((card,),) = assignment["containers"].values()
-    return card["card"], card["mig"]["profile"], card["mig"]["start"]
-
-
-def there(cluster: WholeCluster) -> dict[Place, MigDevice | None]:
-    """The instances of all cards by the stub, with their MIG devices."""
-    found: dict[Place, MigDevice | None] = {}
-    for index, gpu in enumerate(cluster.gpu.uuids()):
-        card = MigCard(cluster.gpu, index)
-        devices = {device.instance: device for device in card.devices()}
-        for row in card.instances():
-            found[gpu, row["profile"], row["start"]] = devices.get(row["id"])
-    return found
 
 
 def run_all(cluster: WholeCluster, pods: list[Object]) -> dict[str, Place]:

@@ -13,11 +13,9 @@ from cluster.api import Object
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
 from cluster.limited_pods import install
-from cluster.node_faults import AGENT, KUBELET
+from cluster.mig_pods import MODELS, Place, assigned, published, requesting, there
+from cluster.node_faults import AGENT, KUBELET, RESTARTS
 from cluster.objects import NODES, PODS
-from cluster.test_mig import published
-from cluster.test_mig_made import MODELS, Place, assigned, requesting, there
-from cluster.test_node_faults import RESTARTS
 from cluster.whole import WholeCluster
 from support.mig import TABLES, MigCard
 from support.tiers import amount

@@ -1,6 +1,7 @@
 """MIG instances on a stub as cards of a node: what is published, and what a container gets."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,20 @@ def test_a_gpu_has_the_profiles_of_its_table(
         name: MigProfile(name, row["memory_mib"], row["slices"], tuple(row["starts"]), row["size"])
         for name, row in TABLES[model].items()
     }
+
+
+def test_the_page_has_the_profiles_of_the_tables() -> None:
+    page = (ROOT / "docs" / "levels.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if re.match(r"\| \dg[ ,].*MiB", line)]
+    assert len(rows) == 6
+    for cells in rows:
+        *profiles, most, cores = cells[2:-1]
+        for model, cell in zip(("a100", "a100-80", "h100", "h200"), profiles, strict=True):
+            found = re.fullmatch(r" `(.+)`: (\d+) MiB ", cell)
+            assert found, cell
+            row = TABLES[model][found[1]]
+            assert (row["memory_mib"], row["instances"]) == (int(found[2]), int(most))
+            assert row["slices"] * 100 // 7 == int(cores)
 
 
 def test_compute_instances_that_share_memory_are_left_out(

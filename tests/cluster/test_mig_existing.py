@@ -11,21 +11,11 @@ from cluster import waiting
 from cluster.api import Object
 from cluster.conftest import StartWhole
 from cluster.deployed import create_soon
-from cluster.kubectl import kubectl
-from cluster.limited_pods import (
-    DEADLINE,
-    FILL,
-    MIB,
-    Limited,
-    command,
-    install,
-    run_in,
-    running,
-)
-from cluster.objects import NODES, PODS
+from cluster.limited_pods import DEADLINE, Limited, install, running
+from cluster.mig_pods import fills_its_instance, published, sees_no_other
+from cluster.objects import PODS
 from cluster.whole import WholeCluster
-from support.mig import MigCard, MigDevice
-from support.running import run
+from support.mig import MigCard
 
 pytestmark = [pytest.mark.programs("controllers", "kubectl", "node"), pytest.mark.timeout(300)]
 
@@ -42,13 +32,6 @@ def isolated(pod: Limited) -> Object:
     return made
 
 
-def published(cluster: WholeCluster) -> dict[str, bool]:
-    """Whether each card of the node is healthy, by UUID."""
-    node = cluster.api.get(f"{NODES}/{cluster.node.name}")
-    text = node["metadata"]["annotations"].get("hami.io/cards", '{"cards":[]}')
-    return {card["uuid"]: card.get("healthy", True) for card in json.loads(text)["cards"]}
-
-
 def assigned(pod: Object) -> str:
     """The UUID of the card of a pod."""
     assignment = json.loads(pod["metadata"]["annotations"]["hami.io/assignment"])
@@ -59,14 +42,11 @@ def assigned(pod: Object) -> str:
 def test_each_pod_has_an_instance_and_stops_at_its_memory(whole_cluster: StartWhole) -> None:
     """Takes 25 s for the cluster."""
     cluster = whole_cluster(cards="a100,a100")
-    install(cluster)
-    waiting.until(lambda: published(cluster) == dict.fromkeys(cluster.gpu.uuids(), True), "both")
     card = MigCard(cluster.gpu).mode()
     devices = {each.uuid: each for each in (card.create(SMALL) for _ in range(7))}
     cluster.gpu.show_instances(cluster.node)
-    cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
-    cluster.rolled_out("daemonset/hami-node")
-    # The divided card is not one that is lost.
+    install(cluster)
+    # The GPU in MIG mode is not one that is lost.
     expected = dict.fromkeys([*devices, cluster.gpu.uuids()[1]], True)
     waiting.until(lambda: published(cluster) == expected, "the instances are published", DEADLINE)
     for pod in SMALL_PODS:
@@ -79,33 +59,6 @@ def test_each_pod_has_an_instance_and_stops_at_its_memory(whole_cluster: StartWh
         fills_its_instance(cluster, name, device)
         sees_no_other(cluster, name, device, devices)
     waits_for_an_instance(cluster, large.name)
-
-
-def fills_its_instance(cluster: WholeCluster, name: str, device: MigDevice) -> None:
-    report = json.loads(run_in(cluster, name, FILL).splitlines()[-1])
-    assert "CUDA_ERROR_OUT_OF_MEMORY" in report["error"]
-    ledger = cluster.gpu.ledger()
-    rows = [*ledger["mig_devices"], *ledger["cards"]]
-    (used,) = (row for row in rows if row["groups"].get(name, {}).get("occupied", {}).get("peak"))
-    assert used["uuid"] == device.uuid
-    # Programs have it but for what the driver reserves.
-    assert report["total"] == used["total"] > (INSTANCE_MIB - 16) * MIB
-    assert used["refused"] > 0, "the instance refuses, and not the library"
-    assert report["got"] < used["groups"][name]["occupied"]["peak"] <= used["total"]
-    said = kubectl(cluster.control_plane, "events", "--for", f"pod/{name}").stdout
-    assert "memory is enforced by mig and time by mig" in said
-
-
-def sees_no_other(
-    cluster: WholeCluster, name: str, device: MigDevice, devices: dict[str, MigDevice]
-) -> None:
-    """Neither its root nor a program that names another instance."""
-    assert run_in(cluster, name, ["id", "-u"]).strip() == "0"
-    assert len(run_in(cluster, name, ["ls", "/dev/nvidia-caps"]).split()) == 2
-    other = next(uuid for uuid in devices if uuid != device.uuid)
-    chosen = command(cluster, name, "env", f"CUDA_VISIBLE_DEVICES={other}", *FILL)
-    done = run(chosen, {})
-    assert done.code != 0 and "CUDA_ERROR_NO_DEVICE" in done.err, done
 
 
 def waits_for_an_instance(cluster: WholeCluster, name: str) -> None:
