@@ -8,7 +8,7 @@ https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from ctypes import Array, byref, c_uint
+from ctypes import byref, c_uint
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,11 +21,8 @@ from hami_py.model.pods import wire
 
 _T = TypeVar("_T")
 
-_PLACEMENTS = 64
-"""More placements than a profile has; NVML counts, and fills an array that must be large enough."""
-
-_INSTANCES = 16
-"""More instances than a GPU has."""
+_MOST = 64
+"""More placements or instances than a GPU has. NVML fills an array that must be large enough."""
 
 _FIX = "check `nvidia-smi mig -lgi` on the node"
 
@@ -230,9 +227,8 @@ def _name(profile: Any) -> str:  # noqa: ANN401
 
 
 def _profile(gpu: object, profile: Any) -> wire.MigProfile:  # noqa: ANN401
-    rows, count = (pynvml.c_nvmlGpuInstancePlacement_t * _PLACEMENTS)(), c_uint(_PLACEMENTS)
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(gpu, profile.id, rows, byref(count))
-    placed = rows[: count.value]
+    ask = pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
+    placed = _listed(pynvml.c_nvmlGpuInstancePlacement_t, ask, gpu, profile.id)
     return wire.MigProfile(
         _name(profile),
         int(profile.memorySizeMB),
@@ -246,14 +242,19 @@ def _instances(gpu: object) -> Iterator[tuple[wire.Instance, object]]:
     """The GPU instances with their handles, in the order of their places."""
     found = []
     for profile in _profiles(gpu):
-        rows: Array[Any] = (pynvml.c_nvmlGpuInstance_t * _INSTANCES)()
-        count = c_uint(_INSTANCES)
-        pynvml.nvmlDeviceGetGpuInstances(gpu, profile.id, rows, byref(count))
-        for instance in rows[: count.value]:
+        ask = pynvml.nvmlDeviceGetGpuInstances
+        for instance in _listed(pynvml.c_nvmlGpuInstance_t, ask, gpu, profile.id):
             place = pynvml.nvmlGpuInstanceGetInfo(instance).placement
             at = wire.Instance(_name(profile), int(place.start), int(place.size))
             found.append((at, instance))
     yield from sorted(found, key=lambda each: each[0].start)
+
+
+def _listed(kind: Any, ask: Callable[..., object], of: object, profile: int) -> list[Any]:  # noqa: ANN401
+    """What NVML lists of a profile, in an array of this kind."""
+    rows, count = (kind * _MOST)(), c_uint(_MOST)
+    ask(of, profile, rows, byref(count))
+    return list(rows[: count.value])
 
 
 def _find(gpu: object, at: wire.Instance) -> object | None:
@@ -275,10 +276,8 @@ def _devices(gpu: object) -> dict[int, dict[str, object]]:
 
 def _computes(instance: object) -> Iterator[object]:
     for profile in _compute_profiles(instance):
-        rows: Array[Any] = (pynvml.c_nvmlComputeInstance_t * _INSTANCES)()
-        count = c_uint(_INSTANCES)
-        pynvml.nvmlGpuInstanceGetComputeInstances(instance, profile.id, rows, byref(count))
-        yield from rows[: count.value]
+        ask = pynvml.nvmlGpuInstanceGetComputeInstances
+        yield from _listed(pynvml.c_nvmlComputeInstance_t, ask, instance, profile.id)
 
 
 def _compute_profiles(instance: object) -> Iterator[Any]:
