@@ -6,13 +6,17 @@
 use crate::STATE;
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// How long the agent may take. The runtime ends the hook, and with it the container's start, later.
 const DEADLINE: Duration = Duration::from_secs(8);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 struct State {
@@ -50,12 +54,24 @@ fn ask(socket: &Path, slot: &str, state: &[u8]) -> Result<(), String> {
     answer.error.map_or(Ok(()), Err)
 }
 
-fn send(socket: &Path, request: &str) -> std::io::Result<String> {
+/// Sends a request until it is answered: an agent that is being replaced is back within seconds.
+fn send(socket: &Path, request: &str) -> io::Result<String> {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match send_once(socket, request, left.max(PAUSE)) {
+            Err(_) if left > PAUSE => sleep(PAUSE),
+            answer => return answer,
+        }
+    }
+}
+
+fn send_once(socket: &Path, request: &str, left: Duration) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.set_write_timeout(Some(DEADLINE))?;
+    stream.set_read_timeout(Some(left))?;
+    stream.set_write_timeout(Some(left))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
-    Ok(answer)
+    if answer.ends_with('\n') { Ok(answer) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

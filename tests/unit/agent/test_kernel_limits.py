@@ -65,14 +65,10 @@ class Node:
         self.container = self.pod / "main"
         self.container.mkdir()
         agent = Path(__file__).with_name("kernel_agent.py")
-        command = [sys.executable, agent, folder, self.uid, str(LIMIT_MIB), least, setting]
+        self._command = [sys.executable, agent, folder, self.uid, str(LIMIT_MIB), least, setting]
         # The agent is in a pod, too.
-        inside = self._ends.enter_context(cgroups.tree(f"agent-{self.uid}"))
-        path = {"PYTHONPATH": str(Path(__file__).parents[2])}
-        self._agent = self._ends.enter_context(
-            Started(cgroups.inside(inside, command), {**self.env, **path})
-        )
-        self.first = json.loads(self._agent.next_line())
+        self._inside = self._ends.enter_context(cgroups.tree(f"agent-{self.uid}"))
+        self.start_agent()
 
     def __enter__(self) -> "Node":
         return self
@@ -84,6 +80,12 @@ class Node:
         self._agent.tell(order)
         answer: dict[str, Any] = json.loads(self._agent.next_line())
         return answer
+
+    def start_agent(self) -> None:
+        path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+        started = Started(cgroups.inside(self._inside, self._command), {**self.env, **path})
+        self._agent = self._ends.enter_context(started)
+        self.first = json.loads(self._agent.next_line())
 
     def end_agent(self) -> None:
         self._agent.kill()
@@ -210,13 +212,28 @@ def test_the_next_agent_knows_the_limit_that_one_was_killed_over(
     started = it.start()
     it.server.wait_until(lambda _: get_limits(it.env, it.container)[1] == LIMIT_MIB * MIB)
     it.end_agent()
-    assert int(started.next_line()) > 0
+    started.kill()
     (entry,) = Ledger(build.settings(tmp_path / "node").paths.ledger).entries.values()
     assert entry.cgroup == str(it.container)
 
 
-@pytest.mark.parametrize("least", ["kernel", "none"])
-@pytest.mark.parametrize("fault", ["hangs", "other pod", "no agent"])
+def test_a_container_waits_for_an_agent_that_is_replaced(node: Callable[..., Node]) -> None:
+    it = node("dmem")
+    it.end_agent()
+    started = it.start()
+    it.start_agent()
+    assert 0 < int(started.next_line()) < LIMIT_MIB
+    assert get_limits(it.env, it.container)[1] == LIMIT_MIB * MIB
+    assert it.agent("show")["by"] == KERNEL
+
+
+@pytest.mark.parametrize(
+    ("least", "fault"),
+    [
+        *(("kernel", fault) for fault in ("hangs", "other pod", "no agent")),
+        *(("none", fault) for fault in ("hangs", "other pod")),
+    ],
+)
 def test_without_its_limit_a_container_starts_only_if_it_accepts_less(
     node: Callable[..., Node], least: str, fault: str
 ) -> None:
