@@ -65,6 +65,8 @@ class Preparation:
         self._state, self._instances = state, instances
         self._library = library
         self._waiting: set[tuple[str, str]] = set()
+        # The slots of containers that have never been prepared.
+        self._untold: set[str] = set()
         self._write = write
         self._resource = settings.pods.profiles[0].gpu
         self._listing = PodResources(settings.paths.pod_resources)
@@ -128,7 +130,7 @@ class Preparation:
             lost = state.slots.names() - state.ledger.entries.keys()
             records = read_records(self._settings.paths, self._resource) if lost else ()
             found = [
-                self._entry(record, pod, self._in_force(record, pod))
+                self._with_instances(self._entry(record, pod, self._in_force(record, pod)))
                 for record in records
                 if record.slot in lost
                 and (pod := state.pods.get(record.pod_uid)) is not None
@@ -138,6 +140,16 @@ class Preparation:
             state.is_adopted = True
         for entry in found:
             _log.warning("the ledger had lost %s/%s", entry.namespace, entry.name)
+
+    def _with_instances(self, entry: Entry) -> Entry:
+        """The entry with the MIG instances that its page has in place of GPUs."""
+        if not any(card.mig for card in entry.cards):
+            return entry
+        with suppress(HamiError, OSError):
+            rows = zip(entry.cards, self._state.slots.rows(entry.slot), strict=True)
+            uuids = tuple(row.uuid if card.mig is not None else "" for card, row in rows)
+            return msgspec.structs.replace(entry, mig_uuids=uuids)
+        return entry
 
     def _in_force(self, record: DeviceRecord, pod: NodePod) -> tuple[CardAllocation, ...]:
         """The amounts of a container: by its page, and where that has none, by its assignment."""
@@ -191,7 +203,7 @@ class Preparation:
         """Prepare the container of a record: its entry in the ledger, its slot, its devices."""
         state = self._state
         if record.slot in state.ledger.entries:
-            self._make(record.slot)
+            self._make(record.slot, state.pods.get(record.pod_uid))
             return
         uid = record.pod_uid
         pod = state.pods.wait(uid, self._settings.assignment_s) or state.pods.mirror(uid)
@@ -207,14 +219,12 @@ class Preparation:
             if isinstance(decision, Run):
                 # First the ledger: a slot without an entry would be removed.
                 state.ledger.put(self._entry(record, pod, decision.cards))
+                self._untold.add(record.slot)
         if isinstance(decision, Wait):
             raise NotYet(f"{pod.title} container {record.container}", decision.reason, decision.fix)
-        entry = self._make(record.slot)
-        if state.enforcement(entry.mode, entry.mig).level != "kernel":
-            # Whether the driver limits it is known when its first process exists.
-            self._write(limits_enforced(state, entry, pod))
+        self._make(record.slot, pod)
 
-    def _make(self, slot: str) -> Entry:
+    def _make(self, slot: str, pod: NodePod | None) -> None:
         """Make what the container of an entry needs: its instances, its slot, its devices."""
         self._instances.ensure(slot)
         with self._state.lock:
@@ -225,7 +235,11 @@ class Preparation:
             entry = msgspec.structs.replace(entry, cgroup=None)
             self._state.ledger.put(entry)
             self._state.prepare(entry)
-            return entry
+        by = self._state.enforcement(entry.mode, entry.mig)
+        # Whether the driver limits it is known when its first process exists.
+        if slot in self._untold and pod is not None and by.level != "kernel":
+            self._write(limits_enforced(self._state, entry, pod))
+        self._untold.discard(slot)
 
     def _tell(self, record: DeviceRecord, error: HamiError) -> None:
         """Tell why a container waits. Without the pod's name there can be no event."""

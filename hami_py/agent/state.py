@@ -77,7 +77,7 @@ class NodeState:
         return self._settings.profiles[0].default_mode
 
     def follow_mode(self) -> None:
-        """Choose the GPUs on which instances are made. One that has slices stays as it is."""
+        """Choose the GPUs on which instances are made. One whose instances are used stays."""
         if self.node.node is None:
             # Then those that an earlier agent has chosen.
             return

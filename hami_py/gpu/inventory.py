@@ -100,7 +100,7 @@ def inventory(slots: int) -> Inventory:
     with session():
         driver = str(pynvml.nvmlSystemGetDriverVersion())
         read, left_out = read_each(_read)
-        in_mig_mode, failed = _in_mig_mode(read)
+        divided, failed = _in_mig_mode(read)
         left_out |= failed
         found = [each for each in read if not each.is_shared and each.gpu_index not in failed]
         for each in read:
@@ -124,7 +124,7 @@ def inventory(slots: int) -> Inventory:
         )
     figures = {each.uuid: driver_memory(each.model) for each in found}
     devices = {each.uuid: each.instance for each in found if each.instance is not None}
-    return Inventory(cards, figures, driver, left_out, devices, in_mig_mode)
+    return Inventory(cards, figures, driver, left_out, devices, divided)
 
 
 def _read(handle: object, index: int) -> _Found:

@@ -72,10 +72,16 @@ def profiles(gpu: object) -> wire.Mig:
     Args:
         gpu: its handle.
 
+    Returns:
+        Without profiles: the driver is too old, or tells them to root only.
+
     Raises:
         pynvml.NVMLError: the GPU does not answer.
     """
-    found = (_profile(gpu, each) for each in _profiles(gpu))
+    try:
+        found = [_profile(gpu, each) for each in _profiles(gpu)]
+    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission):
+        found = []
     return wire.Mig(tuple(each for each in found if each.placements and each.memory_mib))
 
 

@@ -7,6 +7,7 @@ JSON list, and answers with a line of JSON:
 
     ["pod", UID, CARD, PROFILE, START, SIZE]    the pod exists, with one container
     ["start", UID]                              the kubelet starts the container
+    ["adopt", UID]                              the ledger has lost the container, which runs
     ["ended", UID]                              the pod has ended, and its processes with it
     ["alive", UID…]                             the pods that have processes
     ["follow"]                                  a round
@@ -70,6 +71,10 @@ def main() -> None:
                     prepared.pre_start(ids)
                 except HamiError as failed:
                     error = str(failed)
+            case ["adopt", uid]:
+                of_pod = build.record(uid, "main", f"{uid}::0")
+                preparation.read_records = lambda *_, record=of_pod: [record]  # type: ignore
+                prepared.adopt()
             case ["ended", uid]:
                 pod = node.pods.get(uid)
                 if pod is not None:

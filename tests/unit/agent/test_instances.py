@@ -62,6 +62,10 @@ class Node:
             self._agent.kill()
             self._agent = None
 
+    def lose_ledger(self) -> None:
+        (ledger,) = self._folder.rglob("ledger.json")
+        ledger.unlink()
+
     def close(self) -> None:
         self.kill()
         self._ends.close()
@@ -109,6 +113,18 @@ def test_an_instance_is_made_for_a_container_and_removed_after_it(node: Node) ->
     node.ask("ended", "p")
     said = node.ask("follow")
     assert (said["ledger"], said["devices"]) == ({}, [])
+    assert node.places() == {}
+
+
+def test_an_instance_is_known_without_a_ledger(node: Node) -> None:
+    node.pod("p", SMALL)
+    before = node.ask("start", "p")["ledger"]
+    node.kill()
+    node.lose_ledger()
+    node.pod("p", SMALL)
+    assert node.ask("adopt", "p")["ledger"] == before
+    node.ask("ended", "p")
+    assert node.ask("follow")["ledger"] == {}
     assert node.places() == {}
 
 
