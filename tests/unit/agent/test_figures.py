@@ -18,7 +18,7 @@ from hami_py.model.limits import Mode
 from hami_py.model.pods import HAMI, PodSettings, encode_cards
 from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.settings import CorePolicy
-from hami_py.model.pods.wire import NodeMode
+from hami_py.model.pods.wire import CardAllocation, Instance, NodeMode
 from hami_py.monitor import NodeFigures, decode, encode
 from unit.agent.build import Reporting, entry, pod, settings, state
 from unit.node.build import on
@@ -70,6 +70,16 @@ def test_the_memory_of_a_mig_instance_is_shown_as_the_limit(tmp_path: Path) -> N
     for found in collected(node).containers:
         assert (found.level, found.time_level) == ("mig", "mig")
         assert (found.use.memory_limit, found.use.share) == (4864 << 20, None)
+
+
+def test_instances_of_one_gpu_are_shown_as_their_sum_on_that_gpu(tmp_path: Path) -> None:
+    """Costs and views join containers with cards by the UUID."""
+    node = state(settings(tmp_path), "GPU-a")
+    both = tuple(CardAllocation("GPU-a", 4864, 14, Instance("1g.5gb", at, 1)) for at in (0, 1))
+    node.ledger.put(entry("p", *both, mig_uuids=("MIG-a", "MIG-b")), entry("q", both[0]))
+    found = {each.pod: each.use for each in collected(node).containers}
+    assert {use.uuid for use in found.values()} == {"GPU-a"}
+    assert [found[pod].memory_limit for pod in ("p", "q")] == [2 * 4864 << 20, 4864 << 20]
 
 
 def test_the_level_is_that_of_each_container_when_it_started(tmp_path: Path) -> None:
