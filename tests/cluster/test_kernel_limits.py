@@ -207,6 +207,7 @@ def test_without_the_setting_only_the_library_limits(cluster: WholeCluster) -> N
 def test_nothing_is_left_of_the_pods(cluster: WholeCluster) -> None:
     """Takes 20 s: the kubelet and the agent remove some things late."""
     cluster.api.delete_all(PODS)
-    # A containerd that is killed while it creates a container leaves its snapshot.
-    check_nothing_remains(cluster, (*INTERRUPTED, "snapshot"))
+    # A containerd that is killed while it creates a container leaves its snapshot, and while it
+    # creates a sandbox the network namespace.
+    check_nothing_remains(cluster, (*INTERRUPTED, "snapshot", "network namespaces"))
     assert by_driver(cluster.gpu) == {}
