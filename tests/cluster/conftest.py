@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from cluster import binaries, extender, images, objects, waiting
+from cluster import binaries, claims, extender, images, objects, waiting
+from cluster.claims import ClaimsCluster, ClaimsDriver
 from cluster.control_plane import ControlPlane, Programs, Settings
 from cluster.device_plugin import Interfaces, Plugin, StartPlugin, interfaces
 from cluster.extended import extended
@@ -195,6 +196,19 @@ def whole_cluster(
 
         yield start
     del logs[before:]
+
+
+@pytest.fixture(scope="module")
+def claims_cluster(
+    whole_cluster: StartWhole, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClaimsCluster]:
+    """A cluster with the DRA driver of `claims_driver`, which a module's tests share."""
+    whole = whole_cluster(cards="a100,a100", wanted=[images.busybox()])
+    whole.api.create(claims.CLASSES, claims.device_class(extendedResourceName=claims.EXTENDED))
+    driver = ClaimsDriver(whole.node, whole.gpu, tmp_path_factory.mktemp("driver"))
+    driver.start()
+    yield ClaimsCluster(whole, driver)
+    driver.server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -40,14 +40,16 @@ def pod(name: str, *containers: Object, **spec: Any) -> Object:
     return objects.pod(name, containers=list(containers) or [runs("main")], **spec)
 
 
-def phase(cluster: ControlPlane, name: str, *wanted: str) -> Object:
+def phase(
+    cluster: ControlPlane, name: str, *wanted: str, deadline: float = waiting.DEADLINE
+) -> Object:
     """The pod, once it is in one of these phases."""
 
     def look() -> Object | None:
         seen = cluster.api.get(f"{PODS}/{name}")
         return seen if seen["status"].get("phase") in wanted else None
 
-    return waiting.until(look, f"pod {name} is {' or '.join(wanted)}")
+    return waiting.until(look, f"pod {name} is {' or '.join(wanted)}", deadline)
 
 
 def ids(plugin: Plugin, method: str) -> list[tuple[str, ...]]:
