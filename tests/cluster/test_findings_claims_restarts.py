@@ -13,9 +13,9 @@ import pytest
 
 from cluster import claims, waiting
 from cluster.api import Api
-from cluster.claims import ClaimsCluster
+from cluster.claims import Call, ClaimsCluster
 from cluster.claims_driver import NAME
-from cluster.device_plugin import StartPlugin
+from cluster.device_plugin import Interfaces, StartPlugin
 from cluster.gpu_pods import pod
 from cluster.node import Node
 from cluster.objects import PODS
@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.programs("controllers", "kubectl", "node"),
     pytest.mark.timeout(600),
 ]
+
+PODS_AT_ONCE = 30
 
 EVENTS = "/api/v1/namespaces/default/events"
 
@@ -47,7 +49,8 @@ def gaps(times: list[float]) -> list[float]:
 def kill_sandbox(node: Node, uid: str) -> None:
     """End the sandbox of a pod; the kubelet makes another one."""
     labels = f'labels."io.kubernetes.pod.uid"=={uid},labels."io.cri-containerd.kind"==sandbox'
-    (sandbox,) = node.ctr("containers", "list", "-q", labels).split()
+    sandboxes = node.ctr("containers", "list", "-q", labels).split()
+    (sandbox,) = {*sandboxes} & {*node.ctr("tasks", "list", "-q").split()}
     node.ctr("tasks", "kill", "--signal", "SIGKILL", sandbox)
 
 
@@ -157,7 +160,7 @@ def test_a_restarted_container_keeps_its_prepared_claim(claimed: ClaimsCluster) 
 
 
 def test_a_new_sandbox_prepares_its_claim_again_only_after_a_restart_of_the_kubelet(
-    claimed: ClaimsCluster,
+    claimed: ClaimsCluster, compiled: Interfaces
 ) -> None:
     claims.create(claimed.api, "four", {"gpu": "4Gi"})
     container = claims.uses("main", "sleep 1000", ("four", None))
@@ -170,7 +173,8 @@ def test_a_new_sandbox_prepares_its_claim_again_only_after_a_restart_of_the_kube
 
         def look() -> bool:
             found = of_runtime(claimed, made["metadata"]["uid"])
-            return found == ["RunPodSandbox", "CreateContainer main"] * number
+            in_new = found.count("RunPodSandbox") == number and found[-1] == "CreateContainer main"
+            return in_new and running(claimed.api, ["one"])
 
         waiting.until(look, "a container runs in the new sandbox", claims.DEADLINE)
 
@@ -184,6 +188,26 @@ def test_a_new_sandbox_prepares_its_claim_again_only_after_a_restart_of_the_kube
     next_sandbox(3)
     assert len(claimed.driver.calls("NodePrepareResources")) == 2
     assert not claimed.driver.calls("NodeUnprepareResources")
+    devices = claims.shown(compiled, claimed.node.pod_resources)["one"]["main"]
+    assert (len(devices), len({*devices})) == (2, 1), "pod-resources shows the device twice"
+
+
+def test_pods_with_claims_that_start_at_once(claimed: ClaimsCluster) -> None:
+    """The API server may refuse the kubelet a claim that it does not know to be of its node."""
+    names = [f"pod-{number:02}" for number in range(PODS_AT_ONCE)]
+    for name in names:
+        claims.create(claimed.api, name, {"gpu": "1Gi"})
+        container = claims.uses("main", "sleep 1000", (name, None))
+        claimed.api.create(PODS, claims.pod(name, [container], [name]))
+    waiting.until(lambda: running(claimed.api, names), "all pods run", claims.DEADLINE)
+    refused = {
+        event["involvedObject"]["name"]
+        for event in claimed.api.list(EVENTS)
+        if event["involvedObject"]["name"] in names
+        and "no relationship found between node" in event["message"]
+    }
+    print(len(refused), "of", len(names), "pods waited for a claim that the kubelet may not read")
+    assert sorted(call.claim for call in claimed.driver.calls("NodePrepareResources")) == names
 
 
 def test_a_pod_that_arrives_while_the_driver_is_away_waits(claimed: ClaimsCluster) -> None:
@@ -213,8 +237,9 @@ def test_a_reboot_fails_pods_with_devices_and_starts_pods_with_claims_again(
     waiting.until(
         lambda: running(claimed.api, with_claims + with_devices), "all pods run", claims.DEADLINE
     )
-    before = len(claimed.driver.calls("NodePrepareResources"))
+    before = len(claimed.driver.calls("NodePrepareResources answered"))
 
+    claimed.driver.server.kill()
     claimed.gpu.crash()
     claimed.node.crash()
     for file in claimed.node.cdi.glob(f"{NAME}*"):
@@ -230,16 +255,20 @@ def test_a_reboot_fails_pods_with_devices_and_starts_pods_with_claims_again(
     asked.register()
     claimed.driver.registered(registered)
 
+    def again() -> list[Call]:
+        """The calls since the boot."""
+        return claimed.driver.calls("NodePrepareResources answered")[before:]
+
     def failed() -> bool:
         return {phase_of(claimed.api, name) for name in with_devices} == {"Failed"}
 
-    waiting.until(failed, "the pods with devices are Failed")
-    waiting.until(
-        lambda: running(claimed.api, with_claims), "the pods with claims run", claims.DEADLINE
-    )
-    again = claimed.driver.calls("NodePrepareResources")[before:]
-    print("seconds from the boot to the calls:", [round(call.at - booted, 1) for call in again])
-    assert sorted(call.claim for call in again) == with_claims
+    def run_again() -> bool:
+        return len(again()) >= len(with_claims) and running(claimed.api, with_claims)
+
+    waiting.until(failed, "the pods with devices are Failed", claims.DEADLINE)
+    waiting.until(run_again, "the pods with claims run", claims.DEADLINE)
+    print("seconds from the boot to the calls:", [round(call.at - booted, 1) for call in again()])
+    assert sorted(call.claim for call in again()) == with_claims
     assert not claimed.driver.calls("NodeUnprepareResources")
     reason = claimed.api.get(f"{PODS}/{with_devices[0]}")["status"]["reason"]
     assert reason == "UnexpectedAdmissionError"
