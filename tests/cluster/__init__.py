@@ -6,11 +6,12 @@
 | what clusters consist of | `binaries`, `servers`, `server_flags`, `certificates`, `images`, |
 | | `image_*`, `node_init`, `toolkit`, `leftovers` |
 | our programs in them | `deployed`, `extended`, `webhooks`, `interfaces` |
-| pods | `objects`, `gpu_pods`, `placing`, `limited_pods`, `crowd`, `load`, `attacks` |
+| pods | `objects`, `gpu_pods`, `placing`, `limited_pods`, `crowd`, `load`, `attacks`, `claims` |
 | requests | `api`, `kubectl`, `waiting` |
 | oracles | `card_owners`, `card_watch`, `node_remains`, `audit_log` |
 | faults | `node_faults`, `failing` |
-| stand-ins that record | `device_plugin`, `extender`, `admission`, `recorder`, `recordings` |
+| stand-ins that record | `device_plugin`, `claims_driver`, `extender`, `admission`, `recorder`, |
+| | `recordings` |
 | demo | `demo` |
 
 | tests | of |

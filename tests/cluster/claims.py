@@ -24,7 +24,6 @@ from cluster.servers import Server, accepts_unix
 from cluster.whole import WholeCluster
 
 CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
-TEMPLATES = f"{RESOURCES}/namespaces/default/resourceclaimtemplates"
 CLASSES = f"{RESOURCES}/deviceclasses"
 SLICES = f"{RESOURCES}/resourceslices"
 

@@ -234,6 +234,10 @@ def test_a_reboot_fails_pods_with_devices_and_starts_pods_with_claims_again(
         claimed.api.create(PODS, claims.pod(name, [container], [name], restartPolicy="Always"))
     for name in with_devices:
         claimed.api.create(PODS, pod(name, restartPolicy="Always"))
+    claims.create(claimed.api, "both", {"gpu": "4Gi"})
+    container = claims.uses("main", "sleep 1000", ("both", None), count=1)
+    claimed.api.create(PODS, claims.pod("both", [container], ["both"], restartPolicy="Always"))
+    with_devices.append("both")
     waiting.until(
         lambda: running(claimed.api, with_claims + with_devices), "all pods run", claims.DEADLINE
     )
@@ -269,7 +273,8 @@ def test_a_reboot_fails_pods_with_devices_and_starts_pods_with_claims_again(
     waiting.until(run_again, "the pods with claims run", claims.DEADLINE)
     print("seconds from the boot to the calls:", [round(call.at - booted, 1) for call in again()])
     assert sorted(call.claim for call in again()) == with_claims
-    assert not claimed.driver.calls("NodeUnprepareResources")
+    unprepared = {call.claim for call in claimed.driver.calls("NodeUnprepareResources")}
+    assert not unprepared & {*with_claims}
     reason = claimed.api.get(f"{PODS}/{with_devices[0]}")["status"]["reason"]
     assert reason == "UnexpectedAdmissionError"
 
