@@ -76,11 +76,19 @@ class VariablesFrom(ApiObject, frozen=True):
     """``EnvFromSource``; only its presence is read."""
 
 
+class ContainerClaim(ApiObject, frozen=True):
+    """``ResourceClaim`` of a container: a resource claim of its pod, or one request of it."""
+
+    name: str = ""
+    request: str | None = None
+
+
 class Resources(ApiObject, frozen=True):
     """``ResourceRequirements``."""
 
     limits: Quantities | None = None
     requests: Quantities | None = None
+    claims: tuple[ContainerClaim, ...] | None = None
 
 
 class Capabilities(ApiObject, frozen=True):
@@ -139,7 +147,14 @@ class HostPath(ApiObject, frozen=True):
 
 
 class Claim(ApiObject, frozen=True):
-    """A volume claim or resource claim of a pod; only its presence is read."""
+    """A volume claim of a pod; only its presence is read."""
+
+
+class PodClaim(ApiObject, frozen=True):
+    """``PodResourceClaim``; the name of a claim made from a template is in the pod's status."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class Volume(ApiObject, frozen=True):
@@ -223,7 +238,7 @@ class PodSpec(ApiObject, frozen=True):
     restart_policy: str | None = None
     host_pid: bool | None = msgspec.field(name="hostPID", default=None)
     volumes: tuple[Volume, ...] | None = None
-    resource_claims: tuple[Claim, ...] | None = None
+    resource_claims: tuple[PodClaim, ...] | None = None
 
 
 class Condition(ApiObject, frozen=True):
@@ -235,12 +250,28 @@ class Condition(ApiObject, frozen=True):
     message: str | None = None
 
 
+class RequestMapping(ApiObject, frozen=True):
+    """``ContainerExtendedResourceRequest``."""
+
+    container_name: str = ""
+    request_name: str = ""
+
+
+class ExtendedClaim(ApiObject, frozen=True):
+    """``PodExtendedResourceClaimStatus``: the claim that the scheduler has made for resources."""
+
+    resource_claim_name: str = ""
+    request_mappings: tuple[RequestMapping, ...] | None = None
+
+
 class PodStatus(ApiObject, frozen=True):
     """``PodStatus``."""
 
     phase: str | None = None
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str | None = None
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
+    extended_resource_claim_status: ExtendedClaim | None = None
 
 
 class Pod(ApiObject, frozen=True):
