@@ -238,11 +238,14 @@ class ActiveAgent:
             cards.add(Inventory(tuple(lost), {}, "", left_out))
 
     def _without_specification(self) -> list[str]:
-        cards, specifications = self._state.cards.all, self._state.specifications
-        missing = specifications.missing(card.uuid for card in cards if card.mig is None)
-        # The edits of an instance are made beside those of any card.
-        managed = [card.uuid for card in cards if card.mig is not None]
-        return missing + ([] if managed and specifications.devices() else managed)
+        # Containers get no GPU on which instances are made.
+        known = [card.uuid for card in self._state.cards.all if card.mig is None]
+        return self._state.specifications.missing(known)
+
+    def _lacks_specification(self) -> bool:
+        """Whether one has to be made; instances need one that has any card."""
+        has_some = not self._state.cards.managed or self._state.specifications.devices()
+        return bool(self._without_specification() or not has_some)
 
     def _make_specifications(self) -> None:
         """At the start, because the driver may be another one, and while a card has none."""
@@ -251,7 +254,7 @@ class ActiveAgent:
         if program is None:
             # An agent with the option may have made one.
             shutil.rmtree(made, ignore_errors=True)
-        elif now - self._made_at > _MAKE_AGAIN_S and (is_first or self._without_specification()):
+        elif now - self._made_at > _MAKE_AGAIN_S and (is_first or self._lacks_specification()):
             self._made_at = now
             make_specification(program, made, self._settings.driver_root)
 

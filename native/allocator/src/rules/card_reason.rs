@@ -309,7 +309,7 @@ impl Tally {
         write!(f, " (beside {up_to}{instances} instance{s}")?;
         if others > 0 {
             let s = if others == 1 { "" } else { "s" };
-            write!(f, ", and {up_to}{others} memory slice{s} that others have")?;
+            write!(f, ", and {up_to}{others} memory slice{s} of others")?;
         }
         f.write_str(")")
     }

@@ -241,7 +241,7 @@ fn memory_slices_of_others_are_not_free() {
     let said = place(&mut allocator, "b", app(1, 30_000, 20), any()).unwrap_err();
     assert_eq!(
         said,
-        "1 card: 1 has no free placement for 2g.35gb (beside 1 instance, and others have 2 memory slices)"
+        "1 card: 1 has no free placement for 2g.35gb (beside 1 instance, and 2 memory slices of others)"
     );
     let found = place(&mut allocator, "b", app(1, 30_000, 0), any());
     assert_eq!(found.as_deref(), Ok("g0 1g.35gb at 6"));

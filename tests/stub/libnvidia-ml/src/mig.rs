@@ -468,6 +468,19 @@ pub fn computes(
     put_all(&handles, count, out)
 }
 
+/// `nvmlGpuInstanceGetComputeInstanceById`
+pub fn compute_by_id(
+    instance: nvmlGpuInstance_t,
+    id: u32,
+    out: Out<nvmlComputeInstance_t>,
+) -> Answer {
+    let (view, found) = find_instance(instance)?;
+    let view = view.privileged()?;
+    let compute = found.computes.iter().find(|compute| compute.id == id);
+    let compute = compute.ok_or(NVML_ERROR_NOT_FOUND)?;
+    out.put(compute_handle(view.card.index, found.id, compute.id))
+}
+
 /// `nvmlComputeInstanceGetInfo_v2`
 pub fn compute_info(compute: nvmlComputeInstance_t, out: Out<nvmlComputeInstanceInfo_t>) -> Answer {
     let (view, instance, found) = find_compute(compute)?;

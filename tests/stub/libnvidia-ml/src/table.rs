@@ -62,6 +62,7 @@ table! {
     nvmlGpuInstanceCreateComputeInstance => mig::create_compute;
     nvmlComputeInstanceDestroy => mig::destroy_compute;
     nvmlGpuInstanceGetComputeInstances => mig::computes;
+    nvmlGpuInstanceGetComputeInstanceById => mig::compute_by_id;
     nvmlComputeInstanceGetInfo_v2 => mig::compute_info;
     nvmlDeviceGetMaxMigDeviceCount => mig::max_devices;
     nvmlDeviceGetMigDeviceHandleByIndex => mig::device_by_index;
