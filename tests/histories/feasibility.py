@@ -220,26 +220,29 @@ def takes(card: Card, use: Use, running: list[ContainerRequest]) -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """Of an instance: MiB and slices of time."""
+    """Of an instance: MiB, slices of time, and memory slices, or the MiB of that part of a card."""
 
     memory: int
     slices: int
+    size: float
+    share: int
 
     @classmethod
     def of(cls, card: Card, requested: Iterable[ContainerRequest]) -> Need:
         """The most that any of these needs."""
         largest = max(profile.memory for profile in card.profiles)
         slices = max(profile.slices for profile in card.profiles)
-        each = [
-            (
-                min(card.memory * request.percent // 100, largest)
-                if request.mib is None
-                else request.mib,
-                -(-request.cores * slices // 100),
-            )
-            for request in requested
-        ]
-        return cls(max(memory for memory, _ in each), max(slices for _, slices in each))
+        all_memory = max(
+            start + profile.size for profile in card.profiles for start in profile.placements
+        )
+        requested = list(requested)
+        percent = max((each.percent for each in requested if each.mib is None), default=0)
+        return cls(
+            max(each.mib or 0 for each in requested),
+            max(-(-each.cores * slices // 100) for each in requested),
+            all_memory * percent / 100,
+            min(card.memory * percent // 100, largest),
+        )
 
     def smallest(self, card: Card) -> Profile | None:
         """The smallest profile that will do."""
@@ -247,7 +250,8 @@ class Need:
         return min(enough, key=lambda one: (one.memory, one.slices, one.size), default=None)
 
     def is_within(self, profile: Profile) -> bool:
-        return profile.memory >= self.memory and profile.slices >= self.slices
+        has_share = profile.size >= self.size or profile.memory >= self.share
+        return has_share and profile.memory >= self.memory and profile.slices >= self.slices
 
 
 def _plans_cut(
