@@ -14,6 +14,7 @@ import pytest
 import hami_py
 from hami_py.config import Settings
 from hami_py.slices import remove
+from support.launcher import until
 from support.running import Started
 from support.stub import StubServer
 from unit import machine
@@ -202,6 +203,10 @@ def test_a_name_wins_over_the_start_of_an_id(hami: Hami, slices_of: Slices) -> N
 # Removing.
 
 
+def names(hami: Hami) -> list[str]:
+    return [slice_["name"] for slice_ in listed(hami)]
+
+
 def test_a_slice_in_use_is_not_removed_and_all_others_are(
     hami: Hami, running: Callable[..., Started]
 ) -> None:
@@ -211,8 +216,10 @@ def test_a_slice_in_use_is_not_removed_and_all_others_are(
         (pid,) = (p["pid"] for s in listed(hami) for p in s["processes"])
         done = hami("rm", "a", "busy", "b")
         pids = ", ".join(map(str, sorted([pid, busy.pid])))
-        refused(done, 1, f"slice busy: it is in use by process {pids}; end them (`kill ")
-        assert [slice_["name"] for slice_ in listed(hami)] == ["busy"]
+        assert done.returncode == 1
+        assert f"slice busy: it is in use by process {pids}; end them (`kill " in done.stderr
+        # A program of another test that has the library may be in the others.
+        until(lambda: names(hami) == ["busy"] or not hami("rm", "a", "b"))
         busy.finish()
 
 
@@ -253,7 +260,8 @@ def test_a_damaged_slice_is_shown_as_such_and_can_be_removed(
         assert "damaged" in hami("ps").stdout
         refused(hami("rm", directory.name), 1, "it is in use by process")
         program.kill()
-        assert hami("rm", directory.name).returncode == 0
+        # A program of another test that has the library may be in it.
+        until(lambda: hami("rm", directory.name).returncode == 0)
     assert slices_of() == []
 
 
