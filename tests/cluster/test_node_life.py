@@ -195,7 +195,7 @@ def test_a_pod_gets_the_least_level_that_it_accepts_or_waits(cluster: WholeClust
     said = (
         "memory is enforced by preload and time by lease, because the node offers nothing stronger"
     )
-    assert f"on {cluster.node.name}, {said}" in explained("lenient")
+    assert f"by what {cluster.node.name} offers now, {said}" in explained("lenient")
 
     def told() -> list[str]:
         events = cluster.api.list("/api/v1/namespaces/default/events")
