@@ -158,7 +158,7 @@ def placing(control_plane: StartControlPlane) -> Iterator[Placing]:
 
 
 def test_pods_that_wait_have_their_true_reasons(placing: Placing) -> None:
-    assert len(CASES) == 21
+    assert len(CASES) == 22
     for name, case in CASES.items():
         spec = {**case.spec, **({"nodeSelector": {HOST: case.at}} if case.at else {})}
         # The webhook's label, by which pods with cards are listed.
