@@ -28,7 +28,7 @@ class Caller:
 
         Raises:
             NoDriver: there is no driver, or it does not respond.
-            DriverError: NVML fails or hangs. What was asked may happen later.
+            DriverError: NVML fails or hangs. A call that hangs may have its effect later.
         """
         results: list[_T] = []
         errors: list[BaseException] = []

@@ -257,7 +257,7 @@ def _instances(gpu: object) -> Iterator[tuple[wire.Instance, object]]:
 
 
 def _listed(kind: Any, ask: Callable[..., object], of: object, profile: int) -> list[Any]:  # noqa: ANN401
-    """What NVML lists of a profile, in an array of this kind."""
+    """The records of this kind that NVML lists for a profile."""
     rows, count = (kind * _MOST)(), c_uint(_MOST)
     ask(of, profile, rows, byref(count))
     return list(rows[: count.value])

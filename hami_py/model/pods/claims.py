@@ -139,7 +139,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What a container has of a card by another allocator.
+    """The part of a card that another allocator has given a container.
 
     Attributes:
         card: the card's UUID.
@@ -154,7 +154,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Amounts:
-    """What a container has of cards by another allocator.
+    """The parts of cards that another allocator has given a container.
 
     Attributes:
         owner: whose amounts they are: the UIDs of claims, with request and device. Containers with
@@ -196,7 +196,7 @@ def amounts(
     claims: Mapping[str, ResourceClaim],
     slices: Iterable[ResourceSlice],
 ) -> Amounts | None:
-    """What a container has of cards by its claims; None = no card.
+    """The parts of cards that a container has by its claims; None = no card.
 
     Results for administrators (``adminAccess``) are left out: they are no part of a card.
 
