@@ -13,7 +13,7 @@ from hami_py.node.devices import DeviceRecord
 from hami_py.node.paths import Paths
 from hami_py.plugin.allocation import answer, slot_of
 from hami_py.plugin.api import deviceplugin_pb2 as api
-from hami_py.plugin.checkpoint import read_records
+from hami_py.plugin.checkpoint import read_devices, read_records
 from unit.plugin.conftest import RESOURCE
 
 LIBRARY = Path("/var/lib/hami/library/2-0123456789abcdef/libvgpu.so")
@@ -94,6 +94,22 @@ def test_other_resources_are_ignored(paths: Paths) -> None:
     assert len(read_records(paths, "example.com/nic")) == 1
 
 
+def test_the_devices_of_all_resources(paths: Paths) -> None:
+    """In the recorded one, an app container has inherited the device of an init container."""
+    content = recordings.read("kubelet-checkpoint")
+    nic = entry(None, ResourceName="example.com/nic", DeviceIDs={"1": ["b"], "0": ["a"]})
+    content["Data"]["PodDeviceEntries"].append(nic)
+    content["Data"]["RegisteredDevices"]["example.com/nic"] = None
+    paths.checkpoint.write_text(json.dumps(content))
+    devices = read_devices(paths)
+    pod = nic["PodUID"]
+    assert devices.of(pod, "init") == {RESOURCE: ("GPU-a::0",)}
+    assert devices.of(pod, "main") == {RESOURCE: ("GPU-a::0",), "example.com/nic": ("a", "b")}
+    assert devices.of(pod, "other") == devices.of("other", "main") == {}
+    assert len(devices.registered[RESOURCE]) == 8
+    assert devices.registered["example.com/nic"] == ()
+
+
 @pytest.mark.parametrize(
     "written",
     [None, "", "!", "AAA", "bm90IGEgbWVzc2FnZQ==", "é", "Cgdub3QgYSBt"],
@@ -118,6 +134,7 @@ def test_no_devices(paths: Paths) -> None:
 def test_no_record_yet(paths: Paths) -> None:
     """The kubelet writes it when it allocates the first device."""
     assert read_records(paths, RESOURCE) == []
+    assert read_devices(paths).registered == {}
 
 
 @pytest.mark.parametrize(
@@ -133,15 +150,17 @@ def test_no_record_yet(paths: Paths) -> None:
         b'{"Data":{}}',
         b'{"Data":{"PodDeviceEntries":{}}}',
         b'{"Data":{"PodDeviceEntries":[{"PodUID":"u"}]}}',
+        b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":[]}}',
         # Before Kubernetes 1.20 the IDs were not by NUMA node.
         json.dumps({"Data": {"PodDeviceEntries": [entry("", DeviceIDs=["A::0"])]}}).encode(),
     ],
 )
 def test_another_format_is_an_error_that_names_the_file(paths: Paths, content: bytes) -> None:
     paths.checkpoint.write_bytes(content)
-    with pytest.raises(StateError, match="kubelet_internal_checkpoint") as raised:
-        read_records(paths, RESOURCE)
-    assert "check the kubelet's version" in str(raised.value)
+    for read in (lambda: read_records(paths, RESOURCE), lambda: read_devices(paths)):
+        with pytest.raises(StateError, match="kubelet_internal_checkpoint") as raised:
+            read()
+        assert "check the kubelet's version" in str(raised.value)
 
 
 def test_every_truncation_is_an_error(paths: Paths) -> None:
