@@ -5,19 +5,23 @@ import math
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from hami_py.agent.assigned import Assigned
 from hami_py.agent.figures import Figures
 from hami_py.agent.hook_server import HookServer
 from hami_py.agent.instances import Instances
 from hami_py.agent.kernel_limits import KernelLimits, why_none
 from hami_py.agent.node import NodeStore
+from hami_py.agent.others import Others
+from hami_py.agent.owner import OwnerLabel
 from hami_py.agent.pods import PodStore
-from hami_py.agent.preparation import Preparation
+from hami_py.agent.preparation import Allocator, Preparation
 from hami_py.agent.publication import publish
 from hami_py.agent.release import release_ended
 from hami_py.agent.reports import Reports
@@ -29,6 +33,7 @@ from hami_py.gpu.health import NOT_LISTED, Health
 from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
+from hami_py.model.pods.owner import Owner
 from hami_py.monitor import Histories, History, NodeFigures, readings_of
 from hami_py.node import cdi, library, mounts
 from hami_py.node.cards import Cards, KnownCards
@@ -41,10 +46,14 @@ from hami_py.node.observer import Observer
 from hami_py.node.processes import pod_of_process
 from hami_py.node.rounds import Rounds
 from hami_py.node.slots import Slots
+from hami_py.plugin import other_plugin
 from hami_py.plugin.devices import DeviceList
 from hami_py.plugin.registration import Registration
 
 _log = logging.getLogger(__name__)
+
+_CONTAINERS = 1024
+"""Containers with limits on a node of others; more than a kubelet runs."""
 
 _MAKE_AGAIN_S = 60.0
 """How often a CDI specification is made while a card has none."""
@@ -60,6 +69,8 @@ class ActiveAgent:
         cards: the node's cards.
         pods: the node's pods, followed.
         node: the node's own object, followed.
+        owner: who allocates the cards.
+        restart: ends the agent's process; the kubelet starts it again.
         stopping: is set when the agent ends; ``wake`` is called then, too.
 
     Raises:
@@ -75,12 +86,14 @@ class ActiveAgent:
         cards: Cards,
         pods: PodStore,
         node: NodeStore,
+        owner: Owner,
+        restart: Callable[[], None],
         stopping: threading.Event,
     ) -> None:
         self._settings, self._events = settings, events
         self._node = Reference("Node", settings.node, settings.node)
         installed = library.install(settings.library, settings.paths.libraries)
-        self._state = self._open(cards, pods, node, library.hook_file(installed))
+        self._state = self._open(cards, pods, node, library.hook_file(installed), owner)
         self._answered = {card.uuid for card in cards.all} | cards.in_mig_mode
         self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
@@ -96,11 +109,19 @@ class ActiveAgent:
             *(self._state, self._observer, events.write, self._node), killed=settings.killed
         )
         instances = Instances(self._state, self.wake, events.write, self._node)
-        self._handlers = Preparation(settings, self._state, installed, events.write, instances)
-        self._registration = Registration(
-            *(settings.paths.device_plugins, settings.pods.profiles[0].gpu),
-            *(self._devices, self._handlers),
+        allocator: Allocator = (
+            Assigned(settings, self._state, events.write, instances)
+            if owner == "hami"
+            else Others(api, settings, self._state)
         )
+        self._handlers = Preparation(
+            *(settings, self._state, installed, events.write, instances), allocator=allocator
+        )
+        self._registration = Registration(
+            *(settings.paths.device_plugins, allocator.resource, self._devices, self._handlers),
+            rival=other_plugin.listening if owner == "hami" else lambda _: None,
+        )
+        label = OwnerLabel(self._state, settings.paths, events.write, self._node, restart)
         self._figures = Figures(settings.node, self._state, self._observer)
         self._histories = Histories()
         self._coordinator = Coordinator(settings.paths.runtime)
@@ -119,7 +140,7 @@ class ActiveAgent:
         self._observing = Rounds("observe", looking, settings.period_s)
         self._following = Rounds("instances", (instances.follow,), settings.period_s)
         steps = (
-            *(self._coordinator.check, self._state.follow_mode),
+            *(self._coordinator.check, self._state.follow_mode, label.follow),
             *(self._follow_health, self._tell_devices),
             *(self._report_conflict, self._report_mode),
             *(lambda: self._known.remember(self._state.cards.all), self._make_specifications),
@@ -238,6 +259,9 @@ class ActiveAgent:
             cards.add(Inventory(tuple(lost), {}, "", left_out))
 
     def _without_specification(self) -> list[str]:
+        if self._state.owner != "hami":
+            # Others define the devices.
+            return []
         # Containers get no GPU on which instances are made.
         known = [card.uuid for card in self._state.cards.all if card.mig is None]
         return self._state.specifications.missing(known)
@@ -250,6 +274,7 @@ class ActiveAgent:
     def _make_specifications(self) -> None:
         """At the start, because the driver may be another one, and while a card has none."""
         program, now = self._settings.nvidia_ctk, time.monotonic()
+        program = program if self._state.owner == "hami" else None
         made, is_first = self._settings.paths.made_specifications, math.isinf(self._made_at)
         if program is None:
             # An agent with the option may have made one.
@@ -288,6 +313,9 @@ class ActiveAgent:
 
     def _tell_devices(self) -> None:
         """The kubelet fails pods without a healthy device; without a specification they wait."""
+        if self._state.owner != "hami":
+            self._devices.set(dict.fromkeys(device_ids("limits", _CONTAINERS), True))
+            return
         without = set(self._without_specification())
         self._devices.set(
             {
@@ -297,7 +325,9 @@ class ActiveAgent:
             }
         )
 
-    def _open(self, cards: Cards, pods: PodStore, node: NodeStore, hook: Path) -> NodeState:
+    def _open(
+        self, cards: Cards, pods: PodStore, node: NodeStore, hook: Path, owner: Owner
+    ) -> NodeState:
         """The ledger and the slots, as an earlier agent left them."""
         paths = self._settings.paths
         paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -311,6 +341,7 @@ class ActiveAgent:
             slots=Slots(paths),
             paths=paths,
             hook=hook,
+            owner=owner,
         )
 
     def _open_ledger(self) -> Ledger:

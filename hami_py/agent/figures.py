@@ -80,7 +80,7 @@ class Figures:
     def note_use(self) -> dict[str, AccountSnapshot | None]:
         """Look what is in use now, by slot. Call this once a second."""
         entries = list(self._state.ledger.entries.values())
-        uses = {entry.slot: self._state.slots.use_at(entry.slot) for entry in entries}
+        uses = {entry.slot: self._state.slots.use_at(entry.directory) for entry in entries}
         rows = [(entry.slot, row) for entry in entries for row in range(len(entry.cards))]
         with self._notes_lock:
             if self._state.pods.is_listed:
@@ -199,4 +199,5 @@ def _memory_of(account: AccountSnapshot, living: Sequence[ProcessUse], row: int)
 
 def _has_other_devices(entry: Entry) -> bool:
     """The kubelet and what reads its list then show other cards than the container's."""
-    return {*cards_of(entry.ids)} != {card.card for card in entry.cards}
+    # Those of other allocators are theirs.
+    return not entry.claims and {*cards_of(entry.ids)} != {card.card for card in entry.cards}

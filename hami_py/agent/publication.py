@@ -2,11 +2,13 @@
 
 The kubelet publishes the number of devices. Memory and cores are published here, in the node's
 status, as the sums over all cards: they let kube-scheduler exclude full nodes and preempt pods.
-A write happens only where the API server reports something else.
+A write happens only where the API server reports something else. On a node of others nothing is
+published: they publish the cards.
 """
 
 import logging
 
+from hami_py.agent.node import OwnNode
 from hami_py.agent.state import NodeState
 from hami_py.kube import ApiServer, patch_metadata, patch_status
 from hami_py.model.pods import encode_cards
@@ -29,6 +31,9 @@ def publish(api: ApiServer, state: NodeState, profile: NameProfile) -> None:
     if node is None or not state.pods.is_listed:
         return
     path = f"/api/v1/nodes/{node.name}"
+    if state.owner != "hami":
+        _withdraw(api, node, path, profile)
+        return
     cards = state.published_cards()
     text = encode_cards(cards)
     if node.annotations.get(CARDS) != text:
@@ -45,3 +50,13 @@ def publish(api: ApiServer, state: NodeState, profile: NameProfile) -> None:
     if not node.shows(amounts):
         patch_status(api, path, amounts, deadline_s=_DEADLINE_S)
         _log.info("published %s", ", ".join(f"{name} {n}" for name, n in amounts.items()))
+
+
+def _withdraw(api: ApiServer, node: OwnNode, path: str, profile: NameProfile) -> None:
+    """Remove what was published when the owner was another one."""
+    if CARDS in node.annotations:
+        patch_metadata(api, path, annotations={CARDS: None}, deadline_s=_DEADLINE_S)
+    shown = (node.status.capacity or {}).keys() | (node.status.allocatable or {}).keys()
+    left = shown & {profile.memory, profile.cores}
+    if left:
+        patch_status(api, path, dict.fromkeys(left), deadline_s=_DEADLINE_S)

@@ -34,7 +34,8 @@ def release_ended(state: NodeState, find: Callable[[], set[str]] = pods_with_pro
         gone = [entry for entry in ledger.entries.values() if entry.owner in ended]
         # First the ledger: a slot without an entry is removed below.
         ledger.remove(ended)
-        for name in slots.names() - ledger.entries.keys() if state.is_adopted else ():
+        kept = {entry.directory for entry in ledger.entries.values()}
+        for name in slots.names() - kept if state.is_adopted else ():
             slots.remove(name)
         state.devices.remove_unneeded()
     for entry in gone:

@@ -34,6 +34,16 @@ REPORTS: Mapping[Kind, tuple[str, str]] = {
 """The reason of the event, and how its message about the use of a card ends."""
 
 
+_OF_OTHERS: Mapping[Kind, tuple[str, str]] = {
+    "unallocated": (
+        "UsesUnallocatedCard",
+        " without limits: its container has no hami.io/limits; label its namespace "
+        "hami.io/owner=others, and create the pod again",
+    ),
+}
+"""The same on a node whose cards others allocate, where it differs."""
+
+
 class Reports:
     """Reports what an observer has found.
 
@@ -82,7 +92,8 @@ class Reports:
         what = f"process {process.pid} ({process.command})"
         pod = self._state.pods.get(process.owner) if process.owner is not None else None
         about = reference(pod) if pod is not None else self._node
-        reason, end = REPORTS[finding.kind]
+        of_owner = REPORTS if self._state.owner == "hami" else {**REPORTS, **_OF_OTHERS}
+        reason, end = of_owner[finding.kind]
         # Without the amount, which changes: an equal event is not written again.
         text = f"{what} uses card {process.card}{end}"
         is_same = program_of(process.pid) == process.program

@@ -15,6 +15,7 @@ from starlette.routing import Router
 from hami_py import config
 from hami_py.agent.active import ActiveAgent
 from hami_py.agent.node import NodeStore, OwnNode
+from hami_py.agent.owner import kept_owner
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
 from hami_py.errors import HamiError
@@ -127,11 +128,16 @@ class Agent:
             self._why_not = ""
             with node_lock(self._settings.paths, self._stopping) as is_locked:
                 if is_locked:
+                    self._why_not = "the API server has not shown this node yet"
+                    owner = kept_owner(self._settings.paths, self._node, self._stopping)
+                    self._why_not = ""
                     self._active = active = ActiveAgent(
                         *(self._api, self._settings, self._events),
                         cards=self._cards,
                         pods=self._pods,
                         node=self._node,
+                        owner=owner,
+                        restart=_end,
                         stopping=self._stopping,
                     )
                     self._measured.start(active.unassigned(), self._cards.set_measured)
@@ -142,8 +148,7 @@ class Agent:
             _log.exception("the agent ends")
         finally:
             if not self._stopping.is_set():
-                # The process ends as if it was asked to, and the kubelet starts it again.
-                os.kill(os.getpid(), signal.SIGTERM)
+                _end()
 
     def _find_cards(self) -> bool:
         """Wait until the driver answers; False = this agent ends."""
@@ -164,3 +169,8 @@ class Agent:
                 _log.info("driver %s, %d cards", found.driver, len(found.cards))
                 return True
         return False
+
+
+def _end() -> None:
+    """End this process as if it was asked to; the kubelet starts it again."""
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -16,6 +16,7 @@ from hami_py.agent.pods import NodePod, PodStore, bound_pod
 from hami_py.errors import HamiError, StateError
 from hami_py.model import LEVELS, Level, gang_of_namespace
 from hami_py.model.pods import PodSettings, read_mode
+from hami_py.model.pods.owner import Owner
 from hami_py.model.pods.wire import Card, CardAllocation, NodeMode
 from hami_py.node import cdi, library
 from hami_py.node.cards import Cards
@@ -42,6 +43,7 @@ class NodeState:
         slots: the slots.
         paths: the node's directories.
         hook: the installed hook that checks the mounts of a container.
+        owner: who allocates the cards.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class NodeState:
         slots: Slots,
         paths: Paths,
         hook: Path,
+        owner: Owner = "hami",
     ) -> None:
         self.cards, self.pods, self.node = cards, pods, node
-        self.ledger, self.slots = ledger, slots
+        self.ledger, self.slots, self.owner = ledger, slots, owner
         self.specifications = cdi.NodeCards(
             (*paths.cdi, paths.made_specifications), lambda: cards.mig_devices
         )
@@ -120,11 +123,14 @@ class NodeState:
         bound = ((pod.uid, self.bound(pod)) for pod in self.pods.all())
         pods = {uid: each for uid, each in bound if each is not None}
         entries = {(entry.owner, entry.container): entry for entry in self.ledger.entries.values()}
-        ended = {key for key, entry in entries.items() if self._has_ended(entry)}
-        allocated = {key: entry.cards for key, entry in entries.items() if key not in ended}
+        ended = {key for key, entry in entries.items() if self.has_ended(entry)}
+        # Containers that share a slot have its amounts together.
+        slots = {entry.directory: key for key, entry in entries.items() if key not in ended}
+        allocated = {key: entries[key].cards for key in slots.values()}
         return NodeView(self.cards.capacities(), pods, allocated, ended)
 
-    def _has_ended(self, entry: Entry) -> bool:
+    def has_ended(self, entry: Entry) -> bool:
+        """Whether the container of an entry has ended for good."""
         pod = self.pods.get(entry.owner)
         return pod is not None and pod.has_ended(entry.container)
 
@@ -140,13 +146,18 @@ class NodeState:
         if weak is not None:
             raise StateError(f"container {entry.container}", weak, "delete the pod")
         installed = Path(entry.library)
+        if not entry.cards:
+            self.devices.define(entry.slot, cdi.NO_CARDS, ())
+            return
         gang = None
         if entry.gang is not None:
             gang = gang_of_namespace(entry.namespace, entry.gang)
         library.check_format(installed)
-        self.slots.ensure(entry.slot, self._rows(entry), gang)
-        binds = library.container_binds(self._paths.slots / entry.slot, installed)
-        edits = self.specifications.edits(entry.uuids, allows_mps=by.level == "none")
+        self.slots.ensure(entry.directory, self._rows(entry), gang)
+        binds = library.container_binds(self._paths.slots / entry.directory, installed)
+        edits = cdi.NO_CARDS
+        if not entry.claims:
+            edits = self.specifications.edits(entry.uuids, allows_mps=by.level == "none")
         need: cdi.Need = "required" if entry.isolation == "kernel" else "wanted"
         kernel = need if by.level == "kernel" else None
         self.devices.define(entry.slot, edits, binds, kernel)
@@ -158,7 +169,7 @@ class NodeState:
             HamiError: its limits page is damaged.
             OSError: it cannot be opened.
         """
-        self.slots.set_limits(entry.slot, self._rows(entry))
+        self.slots.set_limits(entry.directory, self._rows(entry))
 
     def in_force(self, card: CardAllocation) -> CardAllocation:
         """The enforced limits of an allocation: no time limit with ``core_policy: disable``."""

@@ -55,6 +55,9 @@ _OLDEST = "0.6.0"
 NO_OTHERS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Many images have ``all`` there, and NVIDIA's runtime would add all cards."""
 
+# Of a variable the last value counts.
+_ALONE = {"env": [f"{name}={value}" for name, value in NO_OTHERS.items()]}
+
 _TENANTS_HOOK = "apply-cuda-memory-limits"
 """A hook of NVIDIA's toolkit 1.20 that we leave out. It gives a container the memory that the
 container's own NVIDIA_GPU_MEMORY_REQUEST and _LIMIT ask of the driver, also memory of others; with
@@ -96,6 +99,10 @@ class CardEdits(NamedTuple):
     version: str
     common: Edits
     own: Edits
+
+
+NO_CARDS = CardEdits(_FIRST, {}, {})
+"""For a container whose devices others define."""
 
 
 class _Device(msgspec.Struct, frozen=True, rename="camel"):
@@ -152,7 +159,7 @@ class NodeCards:
         return CardEdits(
             max((_FIRST, *(each.cdi_version for each in specifications)), key=_number),
             _for_tenants(common, allows_mps),
-            _merged(_for_tenants(own, allows_mps), None if allows_mps else _NO_MPS),
+            _merged(_for_tenants(own, allows_mps), None if allows_mps else _NO_MPS, _ALONE),
         )
 
     def why_missing(self, card: str = "UUID") -> str:
@@ -255,7 +262,7 @@ class ContainerDevices:
         Args:
             slot: the name of its slot.
             cards: the edits for its cards.
-            binds: the mounts of its slot.
+            binds: the mounts of its slot; none for a container without cards.
             kernel: whether the container may start without a limit of the driver on its memory;
                 None = the driver sets none.
 
@@ -265,9 +272,9 @@ class ContainerDevices:
         edits = with_binds(cards, binds)
         if kernel is not None:
             edits = edits._replace(own=_merged(edits.own, {"hooks": [self._limit(slot, kernel)]}))
-        if binds:
-            # The last hook: what NVIDIA's hooks make is there.
-            edits = edits._replace(own=_merged(edits.own, {"hooks": [self._check(binds)]}))
+        # The last hook: what NVIDIA's hooks make is there. A device must change something, so it is
+        # there without mounts, too.
+        edits = edits._replace(own=_merged(edits.own, {"hooks": [self._check(binds)]}))
         self._written_at = now = time.monotonic()
         self._defined = {
             name: each for name, each in self._defined.items() if now - each[0] < _NEEDED_S
@@ -304,7 +311,7 @@ class ContainerDevices:
 
 
 def with_binds(cards: CardEdits, binds: Iterable[Bind]) -> CardEdits:
-    """The edits for some cards and the mounts of a slot, and for no other cards."""
+    """The edits for some cards, with the mounts of a slot."""
     mounts = [
         {
             "hostPath": str(bind.source),
@@ -317,9 +324,7 @@ def with_binds(cards: CardEdits, binds: Iterable[Bind]) -> CardEdits:
         }
         for bind in binds
     ]
-    # Of a variable the last value counts.
-    variables = [f"{name}={value}" for name, value in NO_OTHERS.items()]
-    return cards._replace(own=_merged(cards.own, {"env": variables, "mounts": mounts}))
+    return cards._replace(own=_merged(cards.own, {"mounts": mounts} if mounts else None))
 
 
 def write(path: Path, kind: str, devices: Mapping[str, CardEdits], oldest: str) -> None:

@@ -27,6 +27,8 @@ VERSION = 2
 """Version 1 had the owner, namespace and name in a record `pod`. It is read."""
 
 
+_NAME_DIGITS = 16
+
 MAKING = "making"
 """An instance that may exist."""
 
@@ -70,7 +72,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What one slice has: in Kubernetes, a container.
 
     Attributes:
-        slot: the name of its slot; unique.
+        slot: the name of its slot; unique. Containers with the same ``claims`` share its directory.
         owner: whose it is; in Kubernetes, the UID of its pod.
         namespace: of the pod.
         name: the pod's.
@@ -87,6 +89,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         cgroup: the directory of the cgroup whose memory the driver limits; None = it limits none.
         mig_uuids: of each card, the UUID of the MIG instance that the agent has made for it;
             ``MAKING`` from before that; empty = there is none. Empty = of no card.
+        claims: whose amounts it has, if another allocator decides (``Amounts.owner``). Containers
+            with the same claims share a slot.
         run: of a slice outside of Kubernetes.
     """
 
@@ -106,7 +110,15 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     isolation: Level = "none"
     cgroup: str | None = None
     mig_uuids: tuple[str, ...] = ()
+    claims: tuple[tuple[str, str, str], ...] = ()
     run: Run | None = None
+
+    @property
+    def directory(self) -> str:
+        """The name of the directory of its slot."""
+        if not self.claims:
+            return self.slot
+        return hashlib.sha256(msgspec.json.encode(self.claims)).hexdigest()[:_NAME_DIGITS]
 
     @property
     def seen(self) -> tuple[CardAllocation, ...]:

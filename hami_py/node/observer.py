@@ -114,7 +114,7 @@ class Observer:
                 listed = self._members(entry)
                 if listed is not None:
                     members[entry.slot] = listed
-                pages[entry.slot] = self._slots.page_inode(entry.slot)
+                pages[entry.slot] = self._slots.page_inode(entry.directory)
         # Nobody knows whose the other MIG instances are.
         known = {card.uuid for card in self._cards.all}.union(*(each.uuids for each in entries))
         observed = [each for each in observed if each.card in known or not is_mig(each.card)]
@@ -131,11 +131,11 @@ class Observer:
 
     def _members(self, entry: Entry) -> set[tuple[int, int]] | None:
         """The processes in a slice's account; None = this process cannot read it."""
-        use = self._slots.use_at(entry.slot)[1]
+        use = self._slots.use_at(entry.directory)[1]
         try:
             # Files of an unknown format look damaged.
             check_format(Path(entry.library))
-            use = use or self._slots.use(entry.slot)
+            use = use or self._slots.use(entry.directory)
         except DamagedFile:
             # A program could truncate its account so that others need not be in it.
             return set()

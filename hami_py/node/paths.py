@@ -55,6 +55,11 @@ class Paths:
         return self.state / "ledger.json"
 
     @property
+    def owner(self) -> Path:
+        """Who allocates the node's cards."""
+        return self.state / "owner"
+
+    @property
     def cards(self) -> Path:
         """The cards that were seen on the node."""
         return self.state / "cards.json"

@@ -6,6 +6,7 @@ device that is defined later, before the container starts (``hami_py.node.cdi``)
 """
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from hami_py.node import cdi
@@ -18,18 +19,20 @@ _LIBRARY = "hami.io/library"
 """Annotations of the container, for the kubelet's record."""
 
 
-def answer(library: Path) -> api.ContainerAllocateResponse:
+def answer(
+    library: Path, variables: Mapping[str, str] = cdi.NO_OTHERS
+) -> api.ContainerAllocateResponse:
     """The answer for one container.
 
     Args:
         library: the installed library for new containers, as a path on the node.
+        variables: for a runtime that ignores CDI devices.
     """
     name = secrets.token_hex(_NAME_BYTES)
     return api.ContainerAllocateResponse(
         annotations={_SLOT: name, _LIBRARY: str(library)},
         cdi_devices=[api.CDIDevice(name=cdi.device_name(name))],
-        # For a runtime that ignores CDI devices: then the container gets no card.
-        envs=cdi.NO_OTHERS,
+        envs=variables,
     )
 
 

@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
 from pathlib import Path
@@ -54,17 +55,30 @@ _END_S = 2.0
 
 
 class Registration:
-    """Keeps a device plugin registered, in a thread of its own."""
+    """Keeps a device plugin registered, in a thread of its own.
+
+    Args:
+        folder: the kubelet's folder of plugins.
+        resource: the extended resource.
+        devices: its devices.
+        handlers: make the decisions.
+        rival: the socket in the folder of another plugin for the resource; None = there is none.
+    """
 
     def __init__(
-        self, folder: Path, resource: str, devices: DeviceList, handlers: Handlers
+        self,
+        folder: Path,
+        resource: str,
+        devices: DeviceList,
+        handlers: Handlers,
+        rival: Callable[[Path], Path | None] = other_plugin.listening,
     ) -> None:
         self._folder = folder
         self._resource = resource
         # Two agents run side by side during an upgrade.
         self._name = f"hami-{os.getpid()}-{time.monotonic_ns()}.sock"
         self._socket, self._kubelet = folder / self._name, folder / "kubelet.sock"
-        self._devices = devices
+        self._devices, self._rival = devices, rival
         self._stopping = threading.Event()
         self._plugin = DevicePlugin(devices, handlers, self._set_watched, self._stopping.is_set)
         self._server: grpc.Server | None = None
@@ -79,7 +93,7 @@ class Registration:
         """Why this plugin must not register; None = it may."""
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _CONFLICT_S
-            socket = other_plugin.listening(self._folder)
+            socket = self._rival(self._folder)
             why = f"another device plugin (NVIDIA's or HAMi's) listens on {socket}"
             self._conflict = why if socket is not None else None
         return self._conflict

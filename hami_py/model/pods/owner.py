@@ -10,7 +10,7 @@ A node has one owner. On a node of others the agent publishes no cards. It offer
 amounts. The webhook gives one to each container that may have a card, in namespaces with the label.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias, get_args
 
 from hami_py.errors import InvalidValue
@@ -32,8 +32,11 @@ KAI_CONTAINER = "gpu-fraction-container-name"
 VOLCANO = "volcano.sh/vgpu-number"
 """Volcano's resource: parts of cards."""
 
-_PREFIXES = ("nvidia.com/", "deviceclass.resource.kubernetes.io/")
-"""Of extended resources that may be cards."""
+_CARDS = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""How the names of NVIDIA's resources for cards begin."""
+
+_CLASSES = "deviceclass.resource.kubernetes.io/"
+"""How the resource of any DeviceClass begins: it may be a card."""
 
 
 def read_owner(labels: Mapping[str, str]) -> Owner:
@@ -51,13 +54,21 @@ def read_owner(labels: Mapping[str, str]) -> Owner:
 
 def may_have_cards(pod: Pod, container: Container) -> bool:
     """Whether another allocator may give a container cards: only its objects say which."""
+    claims = container.resources is not None and container.resources.claims
+    is_of_class = any(name.startswith(_CLASSES) for name in _requested(container))
+    return bool(claims) or is_of_class or has_cards(pod, container)
+
+
+def has_cards(pod: Pod, container: Container) -> bool:
+    """Whether a container requests cards by their own names."""
+    names = _requested(container)
+    is_named = any(name == VOLCANO or name.startswith(_CARDS) for name in names)
+    return is_named or kai_container(pod) == container.name
+
+
+def _requested(container: Container) -> Collection[str]:
     resources = container.resources or Resources()
-    names = {*(resources.limits or ()), *(resources.requests or ())}
-    return (
-        bool(resources.claims)
-        or any(name == VOLCANO or name.startswith(_PREFIXES) for name in names)
-        or kai_container(pod) == container.name
-    )
+    return {*(resources.limits or ()), *(resources.requests or ())}
 
 
 def kai_container(pod: Pod) -> str | None:
@@ -65,4 +76,4 @@ def kai_container(pod: Pod) -> str | None:
     if not any(name in pod.annotations for name in KAI_ANNOTATIONS):
         return None
     first = next(iter(pod.spec.containers or ()), None)
-    return pod.annotations.get(KAI_CONTAINER) or (first and first.name)
+    return pod.annotations.get(KAI_CONTAINER) or (first.name if first is not None else None)

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from hami_py.agent import preparation
+from hami_py.agent.assigned import Assigned
 from hami_py.agent.instances import Instances
 from hami_py.agent.node import OwnNode
 from hami_py.agent.preparation import Preparation
@@ -56,7 +57,9 @@ def main() -> None:
     alive = set[str]()
     about = Reference("Node", "n1", "n1")
     instances = Instances(node, lambda: None, events.append, about, find=alive.copy)
-    prepared = Preparation(of, node, Path(build.LIBRARY), events.append, instances)
+    allocator = Assigned(of, node, events.append, instances)
+    arguments = (of, node, Path(build.LIBRARY), events.append, instances)
+    prepared = Preparation(*arguments, allocator=allocator)
     for line in sys.stdin:
         error = None
         match json.loads(line):

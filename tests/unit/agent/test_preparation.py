@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from hami_py._native import LimitsPage
-from hami_py.agent import preparation
+from hami_py.agent import assigned, preparation
+from hami_py.agent.assigned import Assigned
 from hami_py.agent.instances import Instances
 from hami_py.agent.node import OwnNode
 from hami_py.agent.pods import NodePod
@@ -51,7 +52,9 @@ NODE = Reference("Node", "n1", "n1")
 
 def preparation_of(*arguments: Any) -> Preparation:
     """The preparation of a node whose agent makes no instances."""
-    return Preparation(*arguments, Instances(arguments[1], lambda: None, lambda _: None, NODE))
+    of, node, _, write = arguments
+    instances = Instances(node, lambda: None, lambda _: None, NODE)
+    return Preparation(*arguments, instances, allocator=Assigned(of, node, write, instances))
 
 
 @pytest.fixture
@@ -254,7 +257,7 @@ def test_a_pod_that_waits_is_told_once_in_ten_minutes_although_the_free_memory_c
     monkeypatch.setattr(preparation, "read_records", lambda *_: [record("p", "main", "A::0")])
 
     def ask(decision: Wait) -> None:
-        monkeypatch.setattr(preparation, "decide", lambda *_: decision)
+        monkeypatch.setattr(assigned, "decide", lambda *_: decision)
         with pytest.raises(NotYet):
             prepared.pre_start(["A::0"])
 

@@ -38,6 +38,8 @@ HOOK = Path("/var/lib/hami/library/x/hami-hook")
 
 BIND = Bind(Path("/run/hami/slices/s/limits"), Path("/usr/local/hami/limits"), read_only=True)
 
+ALONE = "NVIDIA_VISIBLE_DEVICES=void"
+
 NO_MPS = "CUDA_MPS_PIPE_DIRECTORY=/nonexistent"
 
 
@@ -109,7 +111,7 @@ def test_a_container_gets_what_nvidia_s_specification_has_for_its_cards(
             {
                 "name": "s",
                 "containerEdits": {
-                    "env": [NO_MPS, "NVIDIA_VISIBLE_DEVICES=void"],
+                    "env": [NO_MPS, ALONE],
                     "deviceNodes": [{"path": "/dev/nvidia1"}, {"path": "/dev/nvidia0"}],
                     "hooks": [
                         # Both cards have it, and it runs once.
@@ -171,7 +173,7 @@ def test_containers_that_start_at_once_have_a_device_each(
     paths: Paths, cards: cdi.NodeCards, containers: cdi.ContainerDevices
 ) -> None:
     """Also with cards of several specifications, which differ in what they have for all cards."""
-    for_all = {"env": ["A=1", "NVIDIA_VISIBLE_DEVICES=void"]}
+    for_all = {"env": ["A=1", ALONE]}
     put(paths.cdi[0], "a.yaml", {**NVIDIA, "containerEdits": for_all})
     other = renamed("GPU-c", env=["C=1", "NVIDIA_VISIBLE_DEVICES=all"])
     put(paths.cdi[0], "b.yaml", {**other, "containerEdits": None})
@@ -211,7 +213,7 @@ def test_a_newer_version_of_cdi_is_kept(paths: Paths, cards: cdi.NodeCards) -> N
 def test_a_later_directory_counts_more(paths: Paths, cards: cdi.NodeCards) -> None:
     put(paths.cdi[0], "nvidia.yaml", renamed("GPU-a", env=["FROM=etc"]))
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["FROM=run"]))
-    assert cards.edits(["GPU-a"]).own["env"] == ["FROM=run", NO_MPS]
+    assert cards.edits(["GPU-a"]).own["env"] == ["FROM=run", NO_MPS, ALONE]
 
 
 def test_a_card_that_is_defined_twice_is_none(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -232,7 +234,8 @@ def test_edits_without_a_value_are_none(
     devices = [{"name": "GPU-a", "containerEdits": edits}]
     put(paths.cdi[0], "a.yaml", {**NVIDIA, "devices": devices, "containerEdits": edits})
     containers.define("s", cards.edits(["GPU-a"]), [])
-    assert defined(paths)["s"] == {"env": [NO_MPS, "NVIDIA_VISIBLE_DEVICES=void"], "mounts": []}
+    edits = defined(paths)["s"]
+    assert (edits.pop("env"), edits.keys()) == ([NO_MPS, ALONE], {"hooks"})
 
 
 def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
@@ -240,7 +243,7 @@ def test_changes_on_disk_are_seen(paths: Paths, cards: cdi.NodeCards) -> None:
     written = put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["DRIVER=1"]))
     assert cards.missing(["GPU-a", "GPU-x"]) == ["GPU-x"]
     put(paths.cdi[1], "nvidia.yaml", renamed("GPU-a", env=["DRIVER=22"]))
-    assert cards.edits(["GPU-a"]).own["env"] == ["DRIVER=22", NO_MPS]
+    assert cards.edits(["GPU-a"]).own["env"] == ["DRIVER=22", NO_MPS, ALONE]
     written.unlink()
     with pytest.raises(StateError, match=r"no CDI specification in .*=GPU-a; ") as refused:
         cards.edits(["GPU-a"])
