@@ -87,7 +87,7 @@ class Others:
         known = {card.uuid: card.memory_mib for card in self._state.cards.all}
         for part in parts:
             if part.card not in known:
-                fix = "see the log of the node agent, and the events of the node"
+                fix = "the agent of this node does not see it: look into its log"
                 raise InvalidValue(f"container {container.name}: card", part.card, fix)
         cards = tuple(
             CardAllocation(

@@ -76,8 +76,8 @@ class OwnerLabel:
         if wanted != state.owner and entries:
             pods = sorted({f"{entry.namespace}/{entry.name}" for entry in entries})
             text = (
-                f"the node's cards stay those of {state.owner}, because {len(pods)} pods have "
-                f"some, such as {pods[0]}; drain the node"
+                f"the node's cards stay those of {state.owner}, because pods have some, such as "
+                f"{pods[0]}; drain the node"
             )
             self._write(Event(self._node, "OwnerNotChanged", text))
             wanted = state.owner

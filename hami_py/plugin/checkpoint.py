@@ -111,13 +111,3 @@ def _slot(answer: str) -> tuple[str, str] | None:
     except (ValueError, DecodeError):
         return None
     return slot_of(message)
-
-
-def read_devices(paths: Paths):
-    class D:
-        registered = {}
-
-        def of(self, uid, name):
-            return {}
-
-    return D()

@@ -55,11 +55,12 @@ def main() -> None:
     node.specifications = NodeCards(of.paths.cdi, lambda: node.cards.mig_devices, root)
     events = list[Event]()
     alive = set[str]()
-    about = Reference("Node", "n1", "n1")
-    instances = Instances(node, lambda: None, events.append, about, find=alive.copy)
-    allocator = Assigned(of, node, events.append, instances)
-    arguments = (of, node, Path(build.LIBRARY), events.append, instances)
-    prepared = Preparation(*arguments, allocator=allocator)
+    changed, about = (lambda: None), Reference("Node", "n1", "n1")
+    instances = Instances(node, changed, events.append, about, find=alive.copy)
+    prepared = Preparation(
+        *(of, node, Path(build.LIBRARY), events.append, instances),
+        allocator=Assigned(of, node, events.append, instances),
+    )
     for line in sys.stdin:
         error = None
         match json.loads(line):
