@@ -84,10 +84,16 @@ def judge(found: Objects, settings: pods.PodSettings, namespace: str | None = No
 def build(
     judged: Judged, answers: Answers, notes: Iterable[str] = (), namespace: str | None = None
 ) -> Overview:
-    """The overview."""
+    """The overview. A node whose cards others allocate shows no cards but by its agent."""
+    known = {node.name for node in judged.nodes}
+    of_others = (
+        NodeReport(name=name, address="", mode="", level=figures.level, cards=figures.cards)
+        for name, figures in sorted(answers.figures.items())
+        if name not in known
+    )
     containers = tuple(_containers(judged.containers, answers.figures, namespace))
     return Overview(
-        tuple(_used(node, answers) for node in judged.nodes),
+        (*(_used(node, answers) for node in judged.nodes), *of_others),
         containers,
         judged.waiting,
         tuple(_namespaces(judged.namespaces, containers)),

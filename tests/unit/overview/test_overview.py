@@ -76,6 +76,17 @@ def test_what_is_allocated_and_what_is_used(cluster: FakeCluster) -> None:
     assert seen.notes == ()
 
 
+def test_a_node_of_others_shows_what_its_agent_knows(cluster: FakeCluster) -> None:
+    """It publishes no cards, and its pods have no assignment."""
+    cluster.add_agent("c")
+    claimed = container("team", "claimed", "main", "GPU-c-0", limit=GIB)
+    cluster.figures["c"] = figures("c", claimed, used=2 * GIB)
+    seen = cluster.overview()
+    (node,) = [each for each in seen.nodes if each.name == "c"]
+    assert [card.memory_used for card in node.cards] == [2 * GIB]
+    assert [each.pod for each in seen.containers if each.node == "c"] == ["claimed"]
+
+
 def test_each_list_is_read_once_and_each_agent_once(cluster: FakeCluster) -> None:
     cluster.overview()
     assert len(cluster.asked) == len(set(cluster.asked)) == 4 + 2
