@@ -87,7 +87,7 @@ def build(
     """The overview. A node whose cards others allocate shows no cards but by its agent."""
     known = {node.name for node in judged.nodes}
     of_others = (
-        NodeReport(name=name, address="", mode="", level=figures.level, cards=figures.cards)
+        NodeReport(name=name, address="", mode="", level=figures.level, cards=tuple(figures.cards))
         for name, figures in sorted(answers.figures.items())
         if name not in known
     )
