@@ -10,7 +10,7 @@ import pytest
 
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.claims import Part, ResourceClaim, ResourceSlice
-from hami_py.model.pods.objects import Pod
+from hami_py.model.pods.objects import Pod, PodStatus
 from hami_py.node.amounts import KAI_NAMESPACE, Known, amounts_of
 
 A, B, MIG = "GPU-aaaa", "GPU-bbbb", "MIG-cccc"
@@ -200,9 +200,10 @@ def test_a_container_waits_for_the_reservation_pods_of_kai(of: Known) -> None:
         amounts_of(of)
 
 
-def test_a_reservation_pod_of_another_namespace_does_not_count() -> None:
+def test_reservation_pods_that_ended_or_of_another_namespace_do_not_count() -> None:
     forged = reservation("g-a", B, namespace="tenant")
-    assert parts(kai(pods=[forged, *RESERVED], gpu_memory="2000")) == (Part(A, 2000),)
+    ended = msgspec.structs.replace(reservation("g-a", B), status=PodStatus(phase="Failed"))
+    assert parts(kai(pods=[forged, ended, *RESERVED], gpu_memory="2000")) == (Part(A, 2000),)
 
 
 @pytest.mark.parametrize("text", ["1.5", "1", "0", "-0.5", "nan", "inf", "half", "", "1e-9"])
@@ -264,6 +265,13 @@ def test_a_container_waits_for_volcano(part: str, before: str | None) -> None:
     written = None if before is None else f"{before}{part}:{part}:"
     with pytest.raises(InvalidValue, match="wait for uuid,type,MiB,cores of 2 cards"):
         amounts_of(volcano(written))
+
+
+def test_a_damaged_part_of_volcano_is_not_left_out() -> None:
+    two = f"{A},NVIDIA,1000,0:{B},NVIDIA,1000,0"
+    assert len(parts(volcano(f";;{two}"))) == 2
+    with pytest.raises(InvalidValue, match="wait for uuid"):
+        amounts_of(volcano(f";;{two}:damaged"))
 
 
 @pytest.mark.parametrize(
