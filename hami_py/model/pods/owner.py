@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.objects import Container, Pod, Resources
+from hami_py.model.pods.quantities import whole_number
 
 Owner: TypeAlias = Literal["hami", "others"]
 
@@ -68,7 +69,8 @@ def has_cards(pod: Pod, container: Container) -> bool:
 
 def _requested(container: Container) -> Collection[str]:
     resources = container.resources or Resources()
-    return {*(resources.limits or ()), *(resources.requests or ())}
+    amounts = {**(resources.requests or {}), **(resources.limits or {})}
+    return [name for name, amount in amounts.items() if whole_number(amount) != 0]
 
 
 def kai_container(pod: Pod) -> str | None:
