@@ -15,11 +15,13 @@ cannot disagree. In the order of a pod's way:
 | ``nodes``, ``quotas`` | reading nodes and quotas |
 | ``affinity`` | why kube-scheduler excludes a node, apart from cards |
 | ``assignment``, ``annotations`` | the result that the binding writes, and its codec |
+| ``owner``, ``claims`` | pods whose cards others allocate: which containers, which amounts |
 | ``wire`` | the types of the JSON that the allocator reads and writes |
 """
 
 from hami_py.model.pods import annotations, objects, wire
 from hami_py.model.pods.admission.admit import Admission, ContainerEdit, admit, judge_ephemeral
+from hami_py.model.pods.admission.others import admit_others, judge_ephemeral_others
 from hami_py.model.pods.affinity import exclusion_reasons, exclusions
 from hami_py.model.pods.annotations import UnknownVersion
 from hami_py.model.pods.assignment import (

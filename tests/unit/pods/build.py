@@ -148,3 +148,29 @@ def says(error: InvalidValue, field: str, value: str, fix: str) -> None:
     assert field in line
     assert fix in line
     assert "\n" not in line
+
+
+CLAIM: Manifest = {"resources": {"claims": [{"name": "gpu"}]}}
+"""Of a container that uses one claim."""
+
+
+def _annotated(**annotations: str) -> Manifest:
+    named = {name.replace("_", "-"): text for name, text in annotations.items()}
+    return manifest(container("a"), container("b"), annotations=named)
+
+
+#: Pods in a namespace of others, and their containers that may have cards.
+OF_OTHERS: list[tuple[Manifest, list[str]]] = [
+    (manifest(container("a", **CLAIM), container("b")), ["a"]),
+    (manifest(container("a"), init=(container("i", **CLAIM),)), ["i"]),
+    (manifest(container("a", limits={"gpu.shared": 1}), container("b")), ["a"]),
+    (manifest(container("a", requests={"mig-1g.5gb": 1})), ["a"]),
+    (manifest(container("a", limits={"volcano.sh/vgpu-number": 1})), ["a"]),
+    (manifest(container("a", limits={"volcano.sh/vgpu-memory": 1})), []),
+    (manifest(container("a", limits={"deviceclass.resource.kubernetes.io/gpu": 1})), ["a"]),
+    (_annotated(gpu_fraction="0.5"), ["a"]),
+    (_annotated(gpu_memory="4000", gpu_fraction_container_name="b"), ["b"]),
+    (manifest(container("a", limits={"example.com/other": 1})), []),
+    (manifest(container("a", limits={"hami.io/limits": 1, "gpu": 1})), ["a"]),
+    (manifest(container("a", requests={"hami.io/limits": "1", "gpu": 1})), ["a"]),
+]

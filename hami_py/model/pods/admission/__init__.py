@@ -7,5 +7,7 @@
 - ``environment``: the variables that carry the limits, and those that the pod sets itself;
 - ``mounts``: volumes at or beside the files that enforce the limits; the library's own volumes.
 
+``admit_others`` applies the same rules to pods whose cards another allocator allocates.
+
 Each result is a ``Finding``. ``hami_py/webhook/patch.py`` turns an ``Admission`` into a patch.
 """

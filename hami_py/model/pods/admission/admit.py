@@ -6,7 +6,7 @@ rejects early.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hami_py.errors import InvalidValue
@@ -77,12 +77,11 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     The decision is idempotent: for the changed pod it contains no further changes. A pod that
     requests no GPU loses forged annotations and is otherwise unchanged.
     """
-    forged = tuple(key for key in pod.annotations if is_written_by_us(key))
-    too_large = (*judge_annotation_size(pod), *metadata.judge_forgery(forged))
-    if too_large:
-        return Admission(None, too_large)
-    findings = [metadata.forged_annotation(pod, key) for key in forged]
-    findings += metadata.judge_resources(pod, settings)
+    plain = admit_annotations(pod)
+    if plain.refusals:
+        return plain
+    forged = plain.remove_annotations
+    findings = [*plain.findings, *metadata.judge_resources(pod, settings)]
     try:
         parsed = read_pod(pod, settings)
     except InvalidValue as error:
@@ -104,6 +103,16 @@ def admit(pod: Pod, settings: PodSettings = DEFAULT) -> Admission:
     return Admission(parsed.request, tuple(findings), changes, forged, annotations)
 
 
+def admit_annotations(pod: Pod) -> Admission:
+    """Decide about the annotations of any pod: the forged ones are removed."""
+    forged = tuple(key for key in pod.annotations if is_written_by_us(key))
+    too_large = (*judge_annotation_size(pod), *metadata.judge_forgery(forged))
+    if too_large:
+        return Admission(None, too_large)
+    findings = tuple(metadata.forged_annotation(pod, key) for key in forged)
+    return Admission(findings=findings, remove_annotations=forged)
+
+
 def _edit(
     container: PodContainer, parsed: ParsedContainer | None, settings: PodSettings
 ) -> ContainerEdit:
@@ -117,18 +126,28 @@ def judge(pod: Pod, parsed: ParsedPod, settings: PodSettings) -> Iterator[Findin
     """Apply the rules to a pod that requests a GPU."""
     yield from _judge_spec(pod, settings)
     yield from metadata.judge_metadata(pod, settings)
+    requesting = [each for each in parsed.containers if each.name in parsed.requesting]
+    yield from judge_limited(pod, requesting, settings)
+    for container in requesting:
+        yield from containers.judge_unseen_variables(container)
+        yield from containers.judge_sizes(container, parsed.requesting[container.name], pod)
+
+
+def judge_limited(
+    pod: Pod, limited: Iterable[PodContainer], settings: PodSettings
+) -> Iterator[Finding]:
+    """Apply the rules that protect limits, whoever allocates the cards."""
+    if pod.spec.os is not None and pod.spec.os.name == "windows":
+        fix = "limits are enforced on Linux only; leave out the GPU"
+        yield Finding("windows", "refuse", "spec.os.name", "windows", fix)
     if pod.spec.host_pid:
         fix = "it may kill processes of the node, also those that enforce limits; leave it out"
         yield Finding("host-pid", "remark", "spec.hostPID", "true", fix)
     volumes = mounts.Mounts(pod, settings)
-    for container in parsed.containers:
-        requested = parsed.requesting.get(container.name)
-        if requested is not None:
-            yield from containers.judge_loader_variables(container, settings)
-            yield from containers.judge_unseen_variables(container)
-            yield from containers.judge_privileges(container, pod)
-            yield from volumes.judge(container)
-            yield from containers.judge_sizes(container, requested, pod)
+    for container in limited:
+        yield from containers.judge_loader_variables(container, settings)
+        yield from containers.judge_privileges(container, pod)
+        yield from volumes.judge(container)
 
 
 def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
@@ -139,9 +158,6 @@ def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
     if settings.schedulers and scheduler not in (DEFAULT_SCHEDULER, *settings.schedulers):
         fix = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"
         yield Finding("scheduler", "refuse", "spec.schedulerName", scheduler, fix)
-    if pod.spec.os is not None and pod.spec.os.name == "windows":
-        fix = "limits are enforced on Linux only; leave out the GPU"
-        yield Finding("windows", "refuse", "spec.os.name", "windows", fix)
 
 
 def judge_ephemeral(pod: Pod, settings: PodSettings = DEFAULT) -> tuple[Finding, ...]:
@@ -156,6 +172,11 @@ def judge_ephemeral(pod: Pod, settings: PodSettings = DEFAULT) -> tuple[Finding,
     except InvalidValue:
         # An invalid request is a request: judge the pod.
         pass
+    return judge_added(pod, settings)
+
+
+def judge_added(pod: Pod, settings: PodSettings) -> tuple[Finding, ...]:
+    """Refuse what would defeat limits in the ephemeral containers of a pod with limits."""
     return tuple(judge_list_sizes(pod)) or tuple(first(_judge_added(pod, settings)))
 
 
