@@ -1,9 +1,9 @@
 """AdmissionReviews (admission.k8s.io/v1): decides whether a pod is admitted, and how it is changed.
 
 ``mutate`` completes and corrects a pod. ``validate`` checks the pod after all webhooks have changed
-it. Both use the same ``admit``. Reviews of anything but the creation of a pod, or of an ephemeral
-container, are admitted: the rules of the configuration exclude them, and a wrong rule must not stop
-a cluster.
+it. Both use the same rules, which depend on who allocates the cards of the pod's namespace
+(owner.py). Reviews of anything but the creation of a pod, or of an ephemeral container, are
+admitted: the rules of the configuration exclude them, and a wrong rule must not stop a cluster.
 
 The API server calls mutating webhooks in the order of their configurations' names. A webhook that
 is called after ours may undo our changes, or add the first request for a card. The API server does
@@ -17,8 +17,9 @@ from __future__ import annotations
 import base64
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from hami_py.model.pods import Admission, PodSettings, objects
 from hami_py.model.pods.admission.findings import MAX_REFUSALS, Finding, first
 from hami_py.model.pods.annotations import LABELS
 from hami_py.model.pods.decoding import Decoder
+from hami_py.model.pods.owner import LIMITS, Owner
 from hami_py.webhook.patch import make_patch
 
 _LONGEST_WARNING = 256
@@ -95,6 +97,19 @@ read_review = Decoder(Review, "review")
 """Decodes a review; raises ``InvalidValue`` with the path of the invalid field."""
 
 
+class _Rules(NamedTuple):
+    """The rules for the pods of an owner's namespaces."""
+
+    admit: Callable[[objects.Pod, PodSettings], Admission]
+    judge_ephemeral: Callable[[objects.Pod, PodSettings], tuple[Finding, ...]]
+
+
+_RULES: dict[Owner, _Rules] = {
+    "hami": _Rules(pods.admit, pods.judge_ephemeral),
+    "others": _Rules(pods.admit_others, pods.judge_ephemeral_others),
+}
+
+
 class Reviewer:
     """Reviews pods, and counts its findings."""
 
@@ -104,12 +119,12 @@ class Reviewer:
         self._settings = settings
         self._runtime_class = runtime_class
 
-    def mutate(self, review: Review) -> Answer:
+    def mutate(self, review: Review, owner: Owner = "hami") -> Answer:
         """Completes a pod, or refuses it."""
         pod = _pod(review, "CREATE")
         if pod is None:
             return _allowed(review)
-        admission = self._count("mutate", pods.admit(pod, self._settings))
+        admission = self._count("mutate", _RULES[owner].admit(pod, self._settings))
         if admission.refusals:
             return _denied(review, admission)
         answer = _allowed(review, _texts(admission.warnings))
@@ -119,15 +134,16 @@ class Reviewer:
             answer.response.patch = base64.b64encode(msgspec.json.encode(operations)).decode()
         return answer
 
-    def validate(self, review: Review) -> Answer:
+    def validate(self, review: Review, owner: Owner = "hami") -> Answer:
         """Refuses a pod that is invalid after all webhooks, or an invalid ephemeral container."""
         if (pod := _pod(review, "CREATE")) is not None:
-            admission = pods.admit(pod, self._settings)
+            admission = _RULES[owner].admit(pod, self._settings)
             if not admission.refusals:
                 later = _later_changes(pod, admission, self._settings)
                 admission = Admission(findings=(*admission.findings, *first(later)))
         elif (pod := _pod(review, "UPDATE", "ephemeralcontainers")) is not None:
-            admission = Admission(findings=pods.judge_ephemeral(pod, self._settings))
+            findings = _RULES[owner].judge_ephemeral(pod, self._settings)
+            admission = Admission(findings=findings)
         else:
             return _allowed(review)
         self._count("validate", admission)
@@ -182,8 +198,20 @@ def _later_changes(
     pod: objects.Pod, admission: Admission, settings: PodSettings
 ) -> Iterator[Finding]:
     """Findings for each change of ours that the pod does not have any more."""
-    if admission.request is None:
-        return
+    if admission.request is not None:
+        yield from _later_placement(pod, settings)
+    why = {profile.gpu: "the kubelet would allocate no card" for profile in settings.profiles}
+    why[LIMITS] = "the container would have no limits"
+    for edit in admission.edits:
+        for name in sorted(why.keys() & edit.limits.keys()):
+            fix = f"{why[name]}; the value must be {edit.limits[name]}"
+            yield _later(f"{edit.path}.resources.limits[{name}]", "", fix)
+    for found in admission.warnings:
+        if found.action in ("remove", "replace"):
+            yield _later(found.field, found.value, found.fix)
+
+
+def _later_placement(pod: objects.Pod, settings: PodSettings) -> Iterator[Finding]:
     for key, value in LABELS.items():
         if pod.labels.get(key) != value:
             fix = f"the value must be {value}"
@@ -192,14 +220,6 @@ def _later_changes(
     if settings.schedulers and scheduler not in settings.schedulers:
         fix = f"this scheduler binds without cards; the value must be {settings.schedulers[0]}"
         yield _later("spec.schedulerName", scheduler, fix)
-    cards = {profile.gpu for profile in settings.profiles}
-    for edit in admission.edits:
-        for name in sorted(cards & edit.limits.keys()):
-            fix = f"the kubelet would allocate no card; the value must be {edit.limits[name]}"
-            yield _later(f"{edit.path}.resources.limits[{name}]", "", fix)
-    for found in admission.warnings:
-        if found.action in ("remove", "replace"):
-            yield _later(found.field, found.value, found.fix)
 
 
 def _later(field: str, value: str, fix: str) -> Finding:

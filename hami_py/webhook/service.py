@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.routing import Route, Router
 
@@ -84,6 +85,8 @@ class Webhook:
         return [
             review("/mutate", self.reviewer.mutate),
             review("/validate", self.reviewer.validate),
+            review("/mutate-others", partial(self.reviewer.mutate, owner="others")),
+            review("/validate-others", partial(self.reviewer.validate, owner="others")),
             page("/healthz", lambda: (200, "alive\n")),
             page("/readyz", ready),
             page("/metrics", lambda: (200, exposition(self.reviewer, self.keeper, bodies))),

@@ -24,6 +24,7 @@ def reviewer(**settings: Any) -> Reviewer:
 
 def ask(judge: Reviewer, verb: str, pod: Manifest, **request: Any) -> Manifest:
     """The response to a review of this pod."""
+    owner = request.pop("owner", "hami")
     asked = {
         "uid": UID,
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -33,7 +34,7 @@ def ask(judge: Reviewer, verb: str, pod: Manifest, **request: Any) -> Manifest:
         **request,
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
-    answer = getattr(judge, verb)(read_review(json.dumps(body).encode()))
+    answer = getattr(judge, verb)(read_review(json.dumps(body).encode()), owner)
     response: Manifest = json.loads(msgspec.json.encode(answer))["response"]
     assert response["uid"] == UID
     return response
@@ -196,6 +197,34 @@ def test_an_ephemeral_container_is_reviewed() -> None:
     assert ask(judge, "validate", pod, operation="UPDATE")["allowed"]
     assert ask(judge, "validate", pod, operation="DELETE")["allowed"]
     assert judge.counts() == {}
+
+
+def test_a_pod_of_others_is_limited_and_keeps_its_scheduler() -> None:
+    judge = reviewer()
+    pod = manifest(
+        container(resources={"claims": [{"name": "gpu"}]}), annotations={"hami.io/assignment": "{}"}
+    )
+    done = patched(pod, ask(judge, "mutate", pod, owner="others"))
+    (limited,) = done["spec"]["containers"]
+    assert limited["resources"] == {"claims": [{"name": "gpu"}], "limits": {"hami.io/limits": "1"}}
+    assert done["metadata"] == {**pod["metadata"], "annotations": {}}
+    assert done["spec"] == {**pod["spec"], "containers": [limited]}
+    assert "patch" not in ask(judge, "mutate", done, owner="others")
+    assert ask(judge, "validate", done, owner="others")["allowed"]
+    # Another webhook has undone it.
+    said = ask(judge, "validate", pod, owner="others")["status"]["message"]
+    assert "spec.containers[0].resources.limits[hami.io/limits]" in said
+    assert "metadata.annotations[hami.io/assignment]" in said
+    assert "rename that webhook's configuration" in said
+
+
+def test_an_ephemeral_container_is_judged_by_the_owner_of_its_namespace() -> None:
+    debug = container("debug", securityContext={"privileged": True})
+    claims = {"claims": [{"name": "gpu"}]}
+    pod = manifest(container(resources=claims), ephemeralContainers=[debug])
+    later = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
+    assert ask(reviewer(), "validate", pod, **later)["allowed"]
+    assert not ask(reviewer(), "validate", pod, owner="others", **later)["allowed"]
 
 
 def test_a_review_without_a_uid_is_invalid() -> None:
