@@ -21,6 +21,7 @@ POLICY_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpoli
     condition["expression"]
     for configuration in documents("webhook/configuration.yaml")
     for hook in configuration["webhooks"]
+    if hook["name"] == "pods.hami.io"
     for condition in hook["matchConditions"]
 }
 

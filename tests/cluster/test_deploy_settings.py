@@ -110,6 +110,7 @@ def asked_for(made: list[Object]) -> set[str]:
         for each in made
         if each["kind"].endswith("WebhookConfiguration")
         for hook in each["webhooks"]
+        if hook["name"] == "pods.hami.io"
         for condition in hook["matchConditions"]
     ]
     assert len(found) == 2

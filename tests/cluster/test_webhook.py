@@ -1,5 +1,6 @@
 """The webhook at a real API server: the mutated pods, and the rejected ones."""
 
+import copy
 import json
 import random
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import objects
+from cluster import objects, waiting
 from cluster.api import Object
 from cluster.conftest import StartControlPlane
 from cluster.control_plane import ControlPlane
@@ -18,7 +19,7 @@ from cluster.objects import PODS
 from cluster.webhooks import webhook
 from hami_py.model.pods.annotations import LABELS
 from hami_py.webhook.service import Webhook
-from unit.pods.build import any_pod
+from unit.pods.build import OF_OTHERS, any_pod
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +118,45 @@ def test_a_mutated_pod_is_not_changed_again(cluster: ControlPlane, hook: Webhook
         assert stored(create(cluster, once)) == stored(once)
         changed += once["metadata"].get("labels") == LABELS
     assert changed >= 30
+
+
+THEIRS = "/api/v1/namespaces/theirs/pods?dryRun=All"
+
+
+def with_fields_of_the_api_server(pod: Object) -> Object:
+    """A pod of the unit tests, with what the API server requires."""
+    pod = copy.deepcopy(pod)
+    pod["metadata"]["namespace"] = "theirs"
+    pod["spec"]["automountServiceAccountToken"] = False
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    for each in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
+        each["image"] = objects.IMAGE
+        resources = each.setdefault("resources", {})
+        resources["limits"] = {**resources.get("requests", {}), **resources.get("limits", {})}
+    return pod
+
+
+def test_the_pods_of_a_namespace_of_others_are_limited(
+    cluster: ControlPlane, hook: Webhook
+) -> None:
+    """The condition of the configuration is ``may_have_cards``, written in CEL."""
+    labels = {"hami.io/owner": "others"}
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "theirs", "labels": labels}})
+
+    def limited(pod: Object) -> list[str]:
+        spec = cluster.api.create(THEIRS, with_fields_of_the_api_server(pod))["spec"]
+        assert spec["schedulerName"] == "default-scheduler"
+        return [
+            each["name"]
+            for each in (*spec.get("initContainers", ()), *spec["containers"])
+            if each["resources"].get("requests", {}).get("hami.io/limits") == "1"
+        ]
+
+    waiting.until(lambda: limited(OF_OTHERS[0][0]) == OF_OTHERS[0][1], "it is reviewed there")
+    for pod, names in OF_OTHERS:
+        before = asked(cluster)
+        assert limited(pod) == names
+        reviews = {"admit": 1, "validating": 1} if names else {}
+        assert asked(cluster) - before == reviews, pod
+    pod = with_fields_of_the_api_server(objects.pod("alone", {"hami.io/limits": 1}))
+    assert cluster.api.request("POST", THEIRS, pod)[0] == 422
