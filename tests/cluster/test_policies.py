@@ -235,6 +235,28 @@ def test_a_namespace_may_be_allowed_to_see_all_cards(cluster: ControlPlane) -> N
     waiting.until(lambda: refusal(lambda: cluster.api.create(pods, naming("all"))) == "", "it may")
 
 
+def test_kai_names_the_card_of_its_container(cluster: ControlPlane) -> None:
+    """By a ConfigMap, in a namespace where others allocate."""
+    labels = {"hami.io/owner": "others"}
+    cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "kai", "labels": labels}})
+    source = {"configMapKeyRef": {"name": "kai", "key": "cards"}}
+    create = partial(cluster.api.create, "/api/v1/namespaces/kai/pods?dryRun=All")
+    kai: Object = {"metadata": {"name": "names", "annotations": {"gpu-fraction": "0.5"}}}
+    waiting.until(
+        lambda: not refusal(partial(create, naming(None, source=source) | kai)), "KAI may"
+    )
+    another = {**kai["metadata"]["annotations"], "gpu-fraction-container-name": "another"}
+    for refused in (
+        naming(None, source=source),
+        naming("all") | kai,
+        naming(None, source=FIELD) | kai,
+        naming(None, source=source) | {"metadata": {"name": "names", "annotations": another}},
+    ):
+        assert "requests no card" in refusal(partial(create, refused))
+    elsewhere = partial(cluster.api.create, f"{PODS}?dryRun=All")
+    assert "requests no card" in refusal(partial(elsewhere, naming(None, source=source) | kai))
+
+
 def test_the_pods_of_nvidias_operator_see_all_cards(cluster: ControlPlane) -> None:
     namespace = {"metadata": {"name": "gpu-operator"}}
     cluster.api.create("/api/v1/namespaces", namespace)
