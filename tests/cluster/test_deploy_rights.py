@@ -106,6 +106,20 @@ def test_the_webhook_makes_reads_and_lists_no_other_secret(
     is_forbidden("POST", "/api/v1/namespaces/default/secrets", of("x"))
 
 
+def test_the_node_agent_has_what_its_comments_say(control_plane: StartControlPlane) -> None:
+    cluster = control_plane()
+    apply(cluster)
+    wanted = {
+        *((verb, kind, "*") for verb in ("list", "watch", "patch") for kind in ("pods", "nodes")),
+        ("patch", "nodes/status", "*"),
+        ("create", "events", "*"),
+        ("list", "resourcequotas", "*"),
+        ("get", "resourceclaims", "*"),
+        ("list", "resourceslices", "*"),
+    }
+    has_only(cluster, ACCOUNT.format("node"), "default", wanted)
+
+
 def test_the_accounts_may_do_no_more(control_plane: StartControlPlane) -> None:
     cluster = control_plane()
     apply(cluster)
