@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hami_py.cli.doctor import gpu_operator, node
-from hami_py.errors import HamiError
+from hami_py.errors import HamiError, InvalidValue
 
 
 def test_a_machine_that_is_no_node_passes(tmp_path: Path) -> None:
@@ -31,6 +31,21 @@ def test_another_device_plugin_is_found_while_it_listens(tmp_path: Path, name: s
             HamiError, match=rf"another device plugin .* listens on .*/{re.escape(name)}"
         ):
             node.device_plugins(tmp_path)
+
+
+def test_where_others_allocate_another_device_plugin_may_serve_the_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {"hami.io/owner": "others"}
+    monkeypatch.setattr(gpu_operator, "labels_of", lambda node: labels)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "nvidia-gpu.sock"))
+        listener.listen()
+        found = node.device_plugins(tmp_path, "gpu-a")
+        assert str(found).startswith("others allocate the cards of this node")
+        labels["hami.io/owner"] = "nobody"
+        with pytest.raises(InvalidValue, match="write hami or others"):
+            node.device_plugins(tmp_path, "gpu-a")
 
 
 def test_without_nvidia_s_runtime_no_variable_gives_cards(tmp_path: Path) -> None:

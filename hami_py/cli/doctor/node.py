@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _SETTING = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 
 
 def device_plugins(folder: Path = KUBELET, node: str | None = None) -> Found:
-    """Check that no other device plugin may serve the cards.
+    """Check that no other device plugin may serve the cards, unless others allocate them.
 
     Raises:
         HamiError: NVIDIA's or HAMi's runs.
@@ -35,10 +36,22 @@ def device_plugins(folder: Path = KUBELET, node: str | None = None) -> Found:
     socket = other_plugin.listening(folder)
     if socket is None:
         return f"no device plugin listens on {' or '.join(other_plugin.SOCKETS)}"
+    labels = gpu_operator.labels_of(node)
+    if labels is not None and _is_of_others(labels):
+        return (
+            f"others allocate the cards of this node; the device plugin on {socket} may serve them"
+        )
     why = f"another device plugin (NVIDIA's or HAMi's) listens on {socket}"
-    how = gpu_operator.how_to_stop(node, gpu_operator.labels_of(node))
+    how = gpu_operator.how_to_stop(node, labels)
     fix = f"remove it from this node, because containers would get cards without limits: {how}"
     raise HamiError("device plugins", why, fix)
+
+
+def _is_of_others(labels: Mapping[str, str]) -> bool:
+    # Imported here, because a machine outside of Kubernetes may not have what it needs.
+    from hami_py.model.pods.owner import read_owner  # noqa: PLC0415
+
+    return read_owner(labels) == "others"
 
 
 def container_toolkit(root: Path | None = None, folder: Path = KUBELET) -> Found:
