@@ -71,6 +71,8 @@ def test_another_number_of_limits_is_refused(
         (mount("/etc/ld.so.preload"), {}, "mount"),
         (mount("/x"), host("/var/lib/hami"), "host-path"),
         ({}, {"os": {"name": "windows"}}, "windows"),
+        ({}, {"annotations": {"hami.io/isolation": "x"}}, "request"),
+        ({}, {"annotations": {"hami.io/share-mode": "x"}}, "request"),
         ({"env": {f"V{i}": "x" for i in range(10_001)}}, {}, "size"),
     ],
 )

@@ -1,7 +1,7 @@
 """``admit_others``: the webhook's decision about a new pod where others allocate the cards.
 
 Another allocator chooses the cards and their amounts after admission (owner.py). So nothing about
-the request is judged here, and no scheduler is written. Each container that may have cards gets one
+the cards is judged here, and no scheduler is written. Each container that may have cards gets one
 ``hami.io/limits``: it starts only on a node whose agent gives it the limits of its amounts. The
 same rules as in ``admit`` refuse what could defeat these limits. ``NVIDIA_VISIBLE_DEVICES`` stays,
 because KAI gives cards by it.
@@ -19,11 +19,13 @@ from hami_py.model.pods.admission.admit import (
 )
 from hami_py.model.pods.admission.environment import EnvironmentPlan
 from hami_py.model.pods.admission.findings import Finding, first, judge_list_sizes, refused
+from hami_py.model.pods.card_request import read_card_request
 from hami_py.model.pods.objects import Pod, Resources
 from hami_py.model.pods.owner import LIMITS, may_have_cards
 from hami_py.model.pods.quantities import CountRule, count
 from hami_py.model.pods.request import MAX_POD_CONTAINERS, PodContainer, pod_containers
 from hami_py.model.pods.settings import DEFAULT, PodSettings
+from hami_py.model.pods.share_mode import read_share_mode
 
 _ONE = CountRule("", 1, 1, 1, fix="a container with limits has one: write 1, or leave it out")
 
@@ -71,7 +73,20 @@ def _judge(pod: Pod, limited: Sequence[PodContainer], settings: PodSettings) -> 
     for container in pod_containers(pod):
         yield from _judge_written(container, container.name in names)
     if limited:
+        yield from _judge_annotations(pod, limited, settings)
         yield from judge_limited(pod, limited, settings)
+
+
+def _judge_annotations(
+    pod: Pod, limited: Sequence[PodContainer], settings: PodSettings
+) -> Iterator[Finding]:
+    """Refuse what the agent reads and could not read: the container would not start."""
+    try:
+        read_card_request(pod, settings)
+        for container in limited:
+            read_share_mode(container.spec, pod, settings)
+    except InvalidValue as error:
+        yield refused(error)
 
 
 def _judge_written(container: PodContainer, may_have: bool) -> Iterator[Finding]:
