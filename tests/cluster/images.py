@@ -79,7 +79,12 @@ def whole() -> list[Image]:
     """The images that deploy/ names, built as deploy/image says, CLIENT, VISIBLE and LEGACY."""
     base = image_layers.debian()
     client = _client(base)
-    return [hami(base), kube_scheduler(), client, *(_with(client, name) for name in _VARIABLES)]
+    return [
+        hami(base, wheel()),
+        kube_scheduler(),
+        client,
+        *(_with(client, name) for name in _VARIABLES),
+    ]
 
 
 def write(images: Sequence[Image], stream: IO[bytes]) -> None:
@@ -109,23 +114,28 @@ def configuration(image: Image) -> dict[str, Any]:
     }
 
 
-def hami(base: Layer) -> Image:
-    """As deploy/image/Dockerfile makes it, from the wheel of `make wheel`."""
+def wheel() -> Path:
+    """The wheel of `make wheel`."""
     wheels = sorted((ROOT / "dist").glob(f"hami_py-{VERSION}-*.whl"), key=_changed)
     if not wheels:
         raise CannotBuild(f"missing: dist/hami_py-{VERSION}-*.whl; build it with: make wheel")
     _compare(wheels[-1])
+    return wheels[-1]
+
+
+def hami(base: Layer, wheel: Path, tag: str = VERSION) -> Image:
+    """As deploy/image/Dockerfile makes it, from a wheel; the locked packages are those of now."""
     place = f"opt/hami/lib/{image_layers.python(base)}/site-packages"
     wanted = locked("--no-default-groups", "--extra", "kubernetes")
     hashed = ("--require-hashes", "--requirement", "-")
-    exact = ("--no-deps", "--no-index", wheels[-1])
+    exact = ("--no-deps", "--no-index", wheel)
     return Image(
-        f"docker.io/library/hami-py:{VERSION}",
+        f"docker.io/library/hami-py:{tag}",
         [
             base,
             image_layers.files("hami-environment", [_instruction("USER")], _environment),
             image_layers.packages("hami-packages", base, place, *hashed, requirements=wanted),
-            image_layers.packages("hami", base, place, *exact, recipe=[_digest(wheels[-1])]),
+            image_layers.packages("hami", base, place, *exact, recipe=[_digest(wheel)]),
         ],
         {
             "Env": ["PATH=/opt/hami/bin:/usr/local/bin:/usr/bin:/bin"],

@@ -168,7 +168,7 @@ def files(root: Path) -> dict[str, tuple[object, ...]]:
 def test_make_image_makes_the_image_of_the_tests(
     buildah: Buildah, pages: str, tmp_path: Path
 ) -> None:
-    ours = images.hami(image_layers.debian())
+    ours = images.hami(image_layers.debian(), images.wheel())
     name = make_image(buildah, tmp_path, pages)
     made = files(Path(buildah("mount", buildah("from", name))))
     tests = files(unpacked(ours, tmp_path / "tests"))

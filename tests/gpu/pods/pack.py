@@ -78,7 +78,7 @@ def _of_node() -> list[Path]:
 
 
 def _fill(folder: Path, wheels: dict[str, list[Path]]) -> None:
-    image = images.hami(image_layers.debian())
+    image = images.hami(image_layers.debian(), images.wheel())
     (folder / "layers").mkdir()
     for layer in image.layers:
         (folder / "layers" / layer.digest).symlink_to(layer.tar.resolve())
