@@ -5,7 +5,6 @@ The commands are those of docs/install.md, all of them; `install_page` types the
 
 import json
 import re
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -242,39 +241,6 @@ def _sees_all(cluster: WholeCluster) -> bool:
     report = run_in(cluster, pod.name, [*PROGRAM, "fill", "1024"])
     delete_all(cluster)
     return f'"total": {3000 * MIB}' not in report
-
-
-def _settled(cluster: WholeCluster, name: str) -> Object | None:
-    status: Object = cluster.api.get(f"{PODS}/{name}")["status"]
-    return status if status["phase"] in ("Running", "Failed") else None
-
-
-def test_running_pods_and_new_ones_survive_an_upgrade(cluster: WholeCluster) -> None:
-    """Takes half a minute: pods are created while one agent replaces the other."""
-    start(cluster, Limited("before", 3000, 10))
-    (old,) = agents(cluster)
-    cluster.kubectl("--namespace=hami-system", "rollout", "restart", "daemonset/hami-node")
-    names: list[str] = []
-    while old["metadata"]["name"] in {each["metadata"]["name"] for each in agents(cluster)}:
-        names.append(f"during-{len(names)}")
-        create_soon(cluster.control_plane, Limited(names[-1], 500, 1).pod("sleep infinity"))
-        assert len(names) < 50, cluster.state()
-        # About what a pod needs to start: there is always one that starts.
-        time.sleep(1.0)
-    cluster.rolled_out("daemonset/hami-node")
-    failed = []
-    for name in ("before", *names):
-        status = waiting.until(partial(_settled, cluster, name), f"{name} runs or has failed")
-        if status["phase"] == "Failed":
-            # The kubelet has no plugin for a moment; controllers replace such pods.
-            assert status["reason"] == "UnexpectedAdmissionError"
-            failed.append(name)
-        else:
-            assert status["containerStatuses"][0]["restartCount"] == 0
-    print(f"of {len(names)} pods that were created meanwhile, {len(failed)} were not admitted")
-    assert len(failed) <= 1
-    run_in(cluster, "before", [*PROGRAM, "fill", "256"])
-    delete_all(cluster)
 
 
 def test_the_agent_works_beside_the_gpu_operator(cluster: WholeCluster, page: InstallPage) -> None:
