@@ -22,6 +22,10 @@ from hami_py.slices.runtime import try_lock
 INTERVAL = 0.5
 """Seconds between two looks for the first process of the slice."""
 
+LOADED_AFTER = 4
+"""Looks until the modules for NVML are loaded in any case: an upgrade of the package may remove
+their files later. Many programs that use no card have ended before."""
+
 END_DEADLINE = 1.0
 """Seconds to wait for the end of a sweep, which usually takes milliseconds."""
 
@@ -62,10 +66,8 @@ class Measuring:
             meter = MemoryMeter(self._directory, self._measures)
             # An earlier `hami run` of the slice may have been killed.
             meter.release_ended()
-            while not meter.has_processes():
-                if self._stop.wait(INTERVAL):
-                    return
-            # Imported here: programs that use no card need no session of NVML.
+            if not self._wait_for_processes(meter, LOADED_AFTER):
+                return
             try:
                 from hami_py.gpu.sweep import Sweeper  # noqa: PLC0415
             except ImportError as error:
@@ -73,6 +75,8 @@ class Measuring:
                 print(
                     f"hami: driver memory is not measured: {why}; start it again", file=sys.stderr
                 )
+                return
+            if not self._wait_for_processes(meter):
                 return
 
             def update(sweep: bytes) -> None:
@@ -85,3 +89,12 @@ class Measuring:
             Sweeper(update).run(self._stop)
             # So nothing stays measured in a slice that is kept.
             meter.release_ended()
+
+    def _wait_for_processes(self, meter: MemoryMeter, most: int | None = None) -> bool:
+        """Wait for the first process of the slice, for so many looks; False = it was stopped."""
+        looks = 0
+        while not meter.has_processes() and looks != most:
+            if self._stop.wait(INTERVAL):
+                return False
+            looks += 1
+        return True

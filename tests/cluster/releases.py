@@ -38,7 +38,7 @@ def before(folder: Path) -> Release:
     """The release before; ``folder`` is for files."""
     commit = os.environ.get("HAMI_RELEASE_BEFORE") or _newest_tag()
     if commit is None:
-        return _release(_repacked(images.wheel(), folder), charts.CHART, "this one")
+        return _release(repacked(images.wheel(), folder), charts.CHART, "this one")
     built = _built(_git("rev-parse", f"{commit}^{{commit}}"))
     (wheel,) = built.glob("*.whl")
     return _release(wheel, built / "chart", commit)
@@ -53,7 +53,7 @@ def _newest_tag() -> str | None:
     return found.splitlines()[0] if found else None
 
 
-def _repacked(wheel: Path, folder: Path) -> Path:
+def repacked(wheel: Path, folder: Path) -> Path:
     """The wheel with a byte more at the end of its library, which no program reads."""
     other = folder / wheel.name
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(other, "w", zipfile.ZIP_DEFLATED) as new:
