@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,7 @@ from cluster.limited_pods import (
 )
 from cluster.node_faults import RESTARTS
 from cluster.objects import NODES, PODS
-from cluster.releases import TAG, Release
+from cluster.releases import NEXT, TAG, Release
 from cluster.whole import WholeCluster
 from hami_py._native import VERSION
 from support.running import Started
@@ -199,6 +200,42 @@ def test_the_parts_of_both_releases_work_together(upgraded: Upgraded) -> None:
         upgraded.check()
         check_job(cluster, jobs[-1])
     assert is_new == [False] * len(PARTS)
+
+
+@pytest.mark.tier("torture")
+def test_two_formats_of_a_slices_files_live_together(upgraded: Upgraded) -> None:
+    """Takes some minutes, and five more when the next format is built. It has to be the last one.
+
+    Programs of the format before keep their limits. A container of it that has ended does not start
+    again beside an agent of another format, and says that its pod has to be deleted.
+    """
+    cluster = upgraded.cluster
+    other = releases.next_format()
+    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
+        images.write([other.image], archive)
+        archive.flush()
+        cluster.node.ctr("images", "import", archive.name)
+    restarts = Limited("restarts", 1000, 1)
+    for tag in (NEXT, TAG):
+        pod = restarts.pod("while [ ! -e /tmp/end ]; do sleep 0.1; done", restartPolicy="Always")
+        create_soon(cluster.control_plane, pod)
+        running(cluster, restarts.name)
+        for part, container in PARTS.items():
+            image = f"{container}=docker.io/library/hami-py:{tag}"
+            cluster.kubectl("set", "image", part, image, "--namespace=hami-system")
+            cluster.rolled_out(part)
+        check_job(cluster, start_job(cluster, f"format-{tag}"))
+        upgraded.check()
+        cluster.kubectl("exec", restarts.name, "--", "touch", "/tmp/end")
+        told = "delete the pod, so that it gets another one"
+        waiting.until(lambda: _is_told(cluster, restarts.name, told), "it has to be deleted", 120)
+        cluster.api.delete(f"{PODS}/{restarts.name}")
+        waiting.gone(cluster.api, f"{PODS}/{restarts.name}")
+
+
+def _is_told(cluster: WholeCluster, pod: str, text: str) -> bool:
+    events = cluster.api.list("/api/v1/namespaces/default/events")
+    return any(each["involvedObject"]["name"] == pod and text in each["message"] for each in events)
 
 
 def _mapped_libraries(cluster: WholeCluster) -> Iterator[Path]:
