@@ -217,7 +217,7 @@ def test_two_formats_of_a_slices_files_live_together(upgraded: Upgraded) -> None
         cluster.node.ctr("images", "import", archive.name)
     restarts = Limited("restarts", 1000, 1)
     for tag in (NEXT, TAG):
-        pod = restarts.pod("while [ ! -e /tmp/end ]; do sleep 0.1; done", restartPolicy="Always")
+        pod = restarts.pod("while [ ! -e /ended ]; do sleep 0.1; done", restartPolicy="Always")
         create_soon(cluster.control_plane, pod)
         running(cluster, restarts.name)
         for part, container in PARTS.items():
@@ -226,14 +226,14 @@ def test_two_formats_of_a_slices_files_live_together(upgraded: Upgraded) -> None
             cluster.rolled_out(part)
         check_job(cluster, start_job(cluster, f"format-{tag}"))
         upgraded.check()
-        cluster.kubectl("exec", restarts.name, "--", "touch", "/tmp/end")
-        told = "delete the pod, so that it gets another one"
-        waiting.until(lambda: _is_told(cluster, restarts.name, told), "it has to be deleted", 120)
+        cluster.kubectl("exec", restarts.name, "--", "touch", "/ended")
+        waiting.until(lambda: _is_told_to_delete(cluster, restarts.name), "the event is there", 120)
         cluster.api.delete(f"{PODS}/{restarts.name}")
         waiting.gone(cluster.api, f"{PODS}/{restarts.name}")
 
 
-def _is_told(cluster: WholeCluster, pod: str, text: str) -> bool:
+def _is_told_to_delete(cluster: WholeCluster, pod: str) -> bool:
+    text = "delete the pod, so that it gets another one"
     events = cluster.api.list("/api/v1/namespaces/default/events")
     return any(each["involvedObject"]["name"] == pod and text in each["message"] for each in events)
 
