@@ -181,6 +181,7 @@ def test_an_upgrade_and_a_rollback_break_no_program(upgraded: Upgraded) -> None:
     assert len(libraries) == 1, "running pods keep the library that they started with"
 
 
+@pytest.mark.tier("torture")
 def test_the_parts_of_both_releases_work_together(upgraded: Upgraded) -> None:
     """Takes two minutes: eight rollouts of a part, which is killed each time.
 
