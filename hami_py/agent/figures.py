@@ -57,7 +57,7 @@ class Figures:
         return NodeFigures(
             self._node,
             cards,
-            tuple(self._containers({card.uuid: card.index for card in cards})),
+            tuple(self._containers({card.uuid: card for card in cards})),
             {kind: kinds[kind] for kind in REPORTS},
             waiting,
             registered,
@@ -110,30 +110,36 @@ class Figures:
                 healthy=card.healthy,
             )
 
-    def _containers(self, indexes: Mapping[str, int | None]) -> Iterator[SliceUse]:
+    def _containers(self, on_node: Mapping[str, NodeCard]) -> Iterator[SliceUse]:
         accounts, shares = self.note_use(), self._shares
-        started = set()
-        for entry in list(self._state.ledger.entries.values()):
-            started.add((entry.owner, entry.container))
-            account = accounts.get(entry.slot)
-            yield from _by_card(self._started(entry, account, shares, indexes))
+        entries = list(self._state.ledger.entries.values())
+        started = {(entry.owner, entry.container) for entry in entries}
+        running = [entry for entry in entries if not self._state.has_ended(entry)]
+        # Containers that share a slot have its amounts together.
+        sharing = Counter(entry.directory for entry in running)
+        parts = {entry.slot: 1 / sharing[entry.directory] for entry in running}
+        for entry in entries:
+            account, part = accounts.get(entry.slot), parts.get(entry.slot)
+            yield from _by_card(self._started(entry, account, shares, on_node, part))
         for pod in self._state.pods.all():
             bound = self._state.bound(pod)
             for name, cards in bound.assignment.containers.items() if bound else ():
                 if (pod.uid, name) not in started and not pod.has_ended(name):
-                    yield from _by_card(self._waiting(pod, name, cards, indexes))
+                    yield from _by_card(self._waiting(pod, name, cards, on_node))
 
     def _started(
         self,
         entry: Entry,
         account: AccountSnapshot | None,
         shares: Mapping[tuple[str, int], float | None],
-        indexes: Mapping[str, int | None],
+        on_node: Mapping[str, NodeCard],
+        part: float | None,
     ) -> Iterator[SliceUse]:
         by = self._state.enforcement_of(entry)
         for row, card in enumerate(entry.cards):
             limit = self._limit(card, entry.mode, entry.share_mode)
-            use = slice_card(account, row, limit, indexes.get(card.card))
+            known = on_node.get(card.card)
+            use = slice_card(account, row, limit, known.index if known else None)
             living = None
             if account is not None:
                 living = [each for each in account.processes if each.alive]
@@ -145,6 +151,7 @@ class Figures:
                 container=entry.container,
                 node=self._node,
                 is_known=living is not None,
+                card_allocated=None if part is None or known is None else part * _part(card, known),
                 processes=None if living is None else len(living),
                 level=by.level,
                 time_level=by.time_level,
@@ -156,14 +163,15 @@ class Figures:
         pod: NodePod,
         container: str,
         cards: Sequence[CardAllocation],
-        indexes: Mapping[str, int | None],
+        on_node: Mapping[str, NodeCard],
     ) -> Iterator[SliceUse]:
         mode = self._state.mode()
         by = self._state.enforcement(mode, [card.is_mig for card in cards])
         for card in cards:
-            limit = self._limit(card, mode)
+            limit, known = self._limit(card, mode), on_node.get(card.card)
             yield SliceUse(
-                use=slice_card(None, 0, limit, indexes.get(card.card)),
+                use=slice_card(None, 0, limit, known.index if known else None),
+                card_allocated=None if known is None else _part(card, known),
                 namespace=pod.metadata.namespace or "",
                 pod=pod.metadata.name,
                 container=container,
@@ -177,6 +185,11 @@ class Figures:
         """The enforced limit of a container on a card."""
         share = share_of(self._state.in_force(card), mode)
         return CardLimit(card.card, memory_of(card, mode), share, share_mode)
+
+
+def _part(has: CardAllocation, card: NodeCard) -> float:
+    """The larger one of the allocated parts of a card's memory and of its time, 0 to 1."""
+    return max(has.memory_mib * _MIB / max(card.memory, 1), has.cores / _PERCENT)
 
 
 def _by_card(uses: Iterable[SliceUse]) -> Iterable[SliceUse]:

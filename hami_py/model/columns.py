@@ -109,6 +109,9 @@ SLICES = (
     Column("share_soft", "number", "1 if its share is soft: it also gets idle time. 0 if it is "
            "hard. No series without a share.",
            metric="hami_container_share_soft", is_field=False),
+    Column("card_allocated", "part", "Allocated part of the card: the larger one of its "
+           "parts of the memory and of the time, enforced or not.",
+           metric="hami_container_card_allocated_ratio", is_field=False),
     Column("engine_time", "seconds", "Engine time of its processes.", "used.engine_time",
            {"ps": "GPU TIME"}, {}, "hami_container_engine_seconds", is_counter=True, rank=10),
     Column("history", "part", "The used part of the card's time, and of the memory, until now.",

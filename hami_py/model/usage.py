@@ -275,6 +275,8 @@ class SliceUse:
         is_known: whether the use is known; if not, only the limits in ``use`` are valid.
         share_used: the part of the card's time that it has used in the last second or two, 0 to 1;
             None = unknown.
+        card_allocated: the part of the card that a container has, 0 to 1: the larger one of its
+            parts of the memory and of the time. None = unknown, or the container has ended.
         processes: how many it has; of a container, those that use the library. None = unknown, or
             the container has not started.
         level: what enforces the memory limit of a container; None = unknown.
@@ -293,6 +295,7 @@ class SliceUse:
     id: str = ""
     is_known: bool = True
     share_used: float | None = None
+    card_allocated: float | None = None
     processes: int | None = None
     level: Level | None = None
     time_level: TimeLevel | None = None
@@ -334,7 +337,9 @@ class SliceUse:
             refusals=one.refusals + two.refusals,
             engine_time=one.engine_time + two.engine_time,
         )
-        return replace(self, use=use)
+        parts = [self.card_allocated, other.card_allocated]
+        known = [part for part in parts if part is not None]
+        return replace(self, use=use, card_allocated=sum(known) if known else None)
 
     def with_share_used(self, part: float | None) -> "SliceUse":
         """With the part of the card's time that was measured."""

@@ -310,34 +310,70 @@ def test_each_alert_fires_when_it_has_to(tmp_path: Path) -> None:
     promtool("test", "rules", file)
 
 
-def test_a_pod_costs_the_larger_part_of_each_of_its_cards(tmp_path: Path) -> None:
-    def of(metric: str, pod: str, card: str, container: str = "c") -> str:
-        labels = f'Hostname="n1",UUID="{card}",namespace="ml",pod="{pod}",container="{container}"'
-        return f"{metric}{{{labels}}}"
+def of_container(metric: str, pod: str, card: str, *, instance: str = "a") -> str:
+    names = f'Hostname="n1",UUID="{card}",modelName="T4",namespace="ml",pod="{pod}",container="c"'
+    return f'{metric}{{{names},instance="{instance}"}}'
 
-    memory, share = "hami_container_memory_limit_bytes", "hami_container_share_limit_ratio"
-    series = {
-        'hami_card_memory_bytes{Hostname="n1",UUID="GPU-0"}': 40,
-        'hami_card_memory_bytes{Hostname="n1",UUID="GPU-1"}': 80,
-        'node_gpu_hourly_cost{node="n1",instance="opencost",provider_id="a"}': 3,
-        of(memory, "time", "GPU-0"): 10,
-        of(share, "time", "GPU-0"): 0.5,
-        of(memory, "space", "GPU-0"): 20,
-        of(share, "space", "GPU-0"): 0.2,
-        of(memory, "space", "GPU-1"): 20,
-        of(share, "space", "GPU-0", "other"): 0.3,
-    }
-    costs = {"time": 1.5, "space": 3 * (0.5 + 0.25 + 0.3)}
+
+def check(folder: Path, series: dict[str, str], queries: dict[str, dict[str, float]]) -> None:
+    """After 20 minutes, each query has these values, by the labels."""
     expected = [
         {
-            "labels": f'hami:pod_gpu_cost:hourly{{Hostname="n1",namespace="ml",pod="{pod}"}}',
-            "value": cost,
+            "expr": query,
+            "eval_time": "20m",
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()],
         }
-        for pod, cost in sorted(costs.items())
+        for query, found in queries.items()
     ]
-    query = {"expr": "hami:pod_gpu_cost:hourly", "eval_time": "2m", "exp_samples": expected}
-    values = [{"series": name, "values": f"{value}x5"} for name, value in series.items()]
-    test = {"interval": "1m", "input_series": values, "promql_expr_test": [query]}
-    file = tmp_path / "tests.yaml"
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "promql_expr_test": expected}
+    file = folder / "tests.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": [test]}))
     promtool("test", "rules", file)
+
+
+def test_a_pod_costs_its_parts_of_cards(tmp_path: Path) -> None:
+    """Also while an agent is replaced, when the old and the new one have series of a container."""
+    part, engine = "hami_container_card_allocated_ratio", "hami_container_engine_seconds_total"
+    series = {
+        'node_gpu_hourly_cost{node="n1",instance="opencost",provider_id="a"}': "3x20",
+        of_container(part, "one", "GPU-0"): "0.5x20",
+        of_container(part, "two", "GPU-0"): "0.25x20",
+        of_container(part, "two", "GPU-0", instance="b"): "0.25x20",
+        of_container(part, "two", "GPU-1"): "1x20",
+        # It has ended two minutes ago.
+        of_container(part, "ended", "GPU-0"): "0.5x17 stale",
+        of_container(engine, "two", "GPU-0"): "0+30x10 stale",
+        of_container(engine, "two", "GPU-0", instance="b"): "_x11 330+30x10",
+    }
+    of_pod = 'modelName="T4",namespace="ml",pod="{}"}}'
+    one, two = (f'Hostname="n1",{of_pod.format(pod)}' for pod in ("one", "two"))
+    check(
+        tmp_path,
+        series,
+        {
+            "hami:pod_gpu_cost:hourly": {
+                f"hami:pod_gpu_cost:hourly{{{one}": 1.5,
+                f"hami:pod_gpu_cost:hourly{{{two}": 3.75,
+            },
+            "hami:pod_cards_used:sum": {f"hami:pod_cards_used:sum{{{two}": 0.5},
+        },
+    )
+
+
+@pytest.mark.parametrize("labels", [{}, {"one": 'label_team="blue"', "two": 'label_other="x"'}])
+def test_pods_without_a_team_are_in_the_bill_too(tmp_path: Path, labels: dict[str, str]) -> None:
+    """Without kube-state-metrics, all are. Labels that change leave two series for a moment."""
+    part = "hami_container_card_allocated_ratio"
+    series = {
+        of_container(part, "one", "GPU-0"): "0.5x20",
+        of_container(part, "two", "GPU-0"): "0.25x20",
+        **{
+            f'kube_pod_labels{{namespace="ml",pod="{pod}",uid="{uid}",{label}}}': "1x20"
+            for pod, label in labels.items()
+            for uid in ("u1", "u2")
+        },
+    }
+    name = 'hami:team_cards:sum{{{}modelName="T4",namespace="ml"}}'
+    teams = {name.format('label_team="blue",'): 0.5, name.format(""): 0.25}
+    check(tmp_path, series, {"hami:team_cards:sum": teams if labels else {name.format(""): 0.75}})

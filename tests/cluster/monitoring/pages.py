@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prometheus_client import Metric
@@ -151,5 +151,6 @@ def _webhook() -> str:
 def _figures() -> NodeFigures:
     card = NodeCard("GPU-0", 0, "NVIDIA T4", 2, 1, 1, 0.5, 0, healthy=True)
     used = container("ml", "p", "main", "GPU-0", limit=1, share=30, share_used=0.2, last_used=1.0)
+    used = replace(used, card_allocated=0.3)
     excess = (PodExcess("ml", "p", "GPU-0", 1),)
     return NodeFigures("n", (card,), (used,), {"bypass": 1}, 0, registered=True, excess=excess)

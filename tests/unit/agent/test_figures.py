@@ -20,7 +20,7 @@ from hami_py.model.pods.annotations import CARDS
 from hami_py.model.pods.settings import CorePolicy
 from hami_py.model.pods.wire import CardAllocation, Instance, NodeMode
 from hami_py.monitor import NodeFigures, decode, encode
-from unit.agent.build import Reporting, entry, pod, settings, state
+from unit.agent.build import CARD_MIB, Reporting, entry, pod, settings, state
 from unit.node.build import on
 
 
@@ -80,6 +80,25 @@ def test_instances_of_one_gpu_are_shown_as_their_sum_on_that_gpu(tmp_path: Path)
     found = {each.pod: each.use for each in collected(node).containers}
     assert {use.uuid for use in found.values()} == {"GPU-a"}
     assert [found[pod].memory_limit for pod in ("p", "q")] == [2 * 4864 << 20, 4864 << 20]
+    parts = [each.card_allocated for each in collected(node).containers]
+    assert parts == [2 * 4864 / CARD_MIB, 4864 / CARD_MIB]
+
+
+def test_the_allocated_part_of_a_card_needs_no_limit_that_is_enforced(tmp_path: Path) -> None:
+    """A bill counts what others cannot have: also the whole time, and cards without limits."""
+    node = state(settings(tmp_path), "A")
+    half = CARD_MIB // 2
+    pods = {"time": on("A", 0, 100), "memory": on("A", half, 30), "unlimited": on("A", half)}
+    modes: dict[str, NodeMode] = {"unlimited": "share"}
+    node.ledger.put(*(entry(uid, card, mode=modes.get(uid, "full")) for uid, card in pods.items()))
+    claims = (("claim", "request", "device"),)
+    node.ledger.put(*(entry(uid, on("A", half), claims=claims) for uid in ("same", "claim")))
+    node.pods.changed(pod("over", {"main": on("A")}, status={"phase": "Succeeded"}))
+    node.ledger.put(entry("over", on("A")), entry("lost", on("B")))
+    node.pods.changed(pod("waits", {"main": on("A", half)}))
+    found = {each.pod: each.card_allocated for each in collected(node).containers}
+    parts = {"time": 1, "memory": 0.5, "unlimited": 0.5, "same": 0.25, "claim": 0.25, "waits": 0.5}
+    assert found == {**parts, "over": None, "lost": None}
 
 
 def test_the_level_is_that_of_each_container_when_it_started(tmp_path: Path) -> None:
