@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cluster.monitoring import dcgm, evaluation, grafana, pages
-from cluster.monitoring.rules import promtool
+from cluster.monitoring.rules import promtool, rules
 
 pytestmark = [
     pytest.mark.programs("prometheus"),
@@ -29,10 +29,11 @@ def test_every_query_is_one_of_prometheus(tmp_path: Path) -> None:
     assert f"{len(rules)} rules found" in promtool("check", "rules", "--lint=none", file)
 
 
-def test_every_query_uses_metrics_that_the_code_or_the_exporter_has() -> None:
+def test_every_query_uses_metrics_that_the_code_the_rules_or_the_exporter_have() -> None:
     known = pages.names() | set(re.findall(r"^DCGM\w+", dcgm.page(["GPU-0"]), re.M))
+    known |= {rule["record"] for rule in rules() if "record" in rule}
     for name, query in evaluation.panel_queries().items():
-        asked = set(re.findall(r"\b(?:hami|DCGM)_\w+", query))
+        asked = set(re.findall(r"\b(?:hami|DCGM)[_:][\w:]+", query))
         assert asked
         assert asked <= known, name
 
@@ -61,5 +62,5 @@ def test_every_choice_of_a_query_is_at_the_top_of_its_dashboard() -> None:
     for dashboard in MADE.values():
         choices = {each["name"] for each in dashboard["templating"]["list"]}
         asked = set(re.findall(r"\$(\w+)", json.dumps(dashboard["panels"]).replace("${", "$")))
-        assert asked - {"__rate_interval"} <= choices
+        assert asked - {"__rate_interval", "__range"} <= choices
         assert choices <= asked | {"datasource"}

@@ -7,7 +7,13 @@ from cluster.monitoring.prometheus import Prometheus
 from cluster.monitoring.rules import alerts, rules
 
 #: What Grafana replaces, with all values of each choice, as by default.
-_CHOICES = {"$__rate_interval": "1m", "$node": ".*", "$namespace": ".*", "$pod": ".*"}
+_CHOICES = {
+    "$__rate_interval": "1m",
+    # Grafana has minutes here, which are long for a test.
+    "$__range:1m": "1m:2s",
+    **dict.fromkeys(("$node", "$namespace", "$pod", "$model"), ".*"),
+    "$price": "2",
+}
 
 #: Selectors that have a series only during a fault.
 _OF_FAULTS = {

@@ -37,9 +37,13 @@ def _written(dashboard: Dashboard) -> dict[str, Any]:
         "schemaVersion": 39,
         "editable": True,
         "refresh": "30s",
-        "time": {"from": "now-1h", "to": "now"},
+        "time": {"from": dashboard.since, "to": "now"},
         "templating": {
-            "list": [_DATASOURCE, *(_variable(*each) for each in dashboard.variables.items())]
+            "list": [
+                _DATASOURCE,
+                *(_variable(*each) for each in dashboard.variables.items()),
+                *(_input(*each) for each in dashboard.inputs.items()),
+            ]
         },
         "panels": _panels(dashboard),
     }
@@ -66,6 +70,15 @@ def _variable(name: str, query: str) -> dict[str, Any]:
         "includeAll": True,
         "allValue": ".*",
         "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _input(name: str, text: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "textbox",
+        "query": text,
+        "current": {"text": text, "value": text},
     }
 
 

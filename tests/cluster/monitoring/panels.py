@@ -23,13 +23,19 @@ class Panel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dashboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A page of rows of panels; ``variables`` are queries for the values of a choice."""
+    """A page of rows of panels.
+
+    ``variables`` are queries for the values of a choice, and ``inputs`` texts to type, with their
+    defaults. ``since`` is the beginning of the time that it shows at first.
+    """
 
     uid: str
     title: str
     about: str
     rows: dict[str, list[Panel]]
     variables: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    since: str = "now-1h"
 
     def panels(self) -> Iterator[Panel]:
         """All panels, in their order."""
