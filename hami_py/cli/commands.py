@@ -62,6 +62,7 @@ _CLUSTER = (
         "Show all nodes, their cards, and the pods that wait.",
     ),
     Entry("quota", "kubernetes.overview:quota", "Show what each namespace has of its quotas."),
+    Entry("cost", "kubernetes.cost:cost", "Show what parts of cards have cost in a month."),
     Entry("explain", "kubernetes.queries:explain", "Explain where a pod fits."),
     Entry("what-if", "kubernetes.queries:what_if", "Show where pods would be placed."),
     Entry(

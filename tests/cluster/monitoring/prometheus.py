@@ -88,12 +88,18 @@ def _snake(name: str) -> str:
 
 
 class Prometheus:
-    """It runs while it is used in `with`."""
+    """It runs while it is used in `with`; ``options`` are its flags beside the usual ones."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], kubeconfig: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        jobs: Sequence[Job],
+        kubeconfig: Path,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         folder.mkdir()
         (port,) = free_ports(1)
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
         for job in jobs:
             for discovery in job.get("kubernetes_sd_configs", ()):
                 discovery["kubeconfig_file"] = str(kubeconfig)
@@ -110,6 +116,7 @@ class Prometheus:
             "storage.tsdb.path": folder / "data",
             "web.listen-address": f"127.0.0.1:{port}",
             "log.level": "warn",
+            **(options or {}),
         }
         program = binaries.folder("prometheus") / "prometheus"
         command: list[str | Path] = [
@@ -127,7 +134,7 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         """The data of an answer of its API."""
-        answer = urllib3.request("GET", f"{self._url}/api/v1/{path}", fields=query, timeout=30.0)
+        answer = urllib3.request("GET", f"{self.url}/api/v1/{path}", fields=query, timeout=30.0)
         body = json.loads(answer.data)
         assert body["status"] == "success", f"{query}: {body}"
         return body["data"]
@@ -165,7 +172,7 @@ class Prometheus:
 
     def _is_ready(self) -> bool:
         try:
-            answer = urllib3.request("GET", f"{self._url}/-/ready", timeout=5.0, retries=False)
+            answer = urllib3.request("GET", f"{self.url}/-/ready", timeout=5.0, retries=False)
         except urllib3.exceptions.HTTPError:
             return False
         return answer.status == 200
