@@ -1,5 +1,7 @@
 """Reads from the API server's audit log which users wrote to pods, and events about them.
 
+It also says which claims the node agents have read.
+
 It is for clusters with `Settings(audits=True)`. The API server logs a request when it arrives, and
 again when it is answered.
 """
@@ -33,6 +35,11 @@ _RESOURCES = [
 #: The writes that give a pod its cards. Of these the log has the whole request.
 _ASSIGNING = [{"group": "", "resources": ["pods/binding"]}, {"group": "", "resources": ["pods"]}]
 
+_READS = ["get", "list", "watch"]
+
+#: Of these the log has the reads of node agents, too.
+_READ = [{"group": "resource.k8s.io", "resources": ["resourceclaims"]}]
+
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -47,6 +54,13 @@ _POLICY = {
             "level": "Metadata",
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
             "resources": _RESOURCES,
+        },
+        {
+            "level": "Metadata",
+            "users": [f"{HAMI}hami-node"],
+            "verbs": _READS,
+            "resources": _READ,
+            "omitStages": ["ResponseStarted", "ResponseComplete"],
         },
         {"level": "None"},
     ],
@@ -82,14 +96,27 @@ def _answered(folder: Path) -> list[Object]:
     """The answers to all writes so far, once those that were begun have been answered."""
 
     def look() -> list[Object] | None:
-        # The last line may be half written.
-        lines = (folder / _LOG).read_text().split("\n")[:-1]
-        events = [json.loads(line) for line in lines]
+        events = [event for event in _events(folder) if event["verb"] not in _READS]
         answered = [event for event in events if event["stage"] == "ResponseComplete"]
         begun = {event["auditID"] for event in events}
         return answered if begun == {event["auditID"] for event in answered} else None
 
     return waiting.until(look, "all writes to pods are answered")
+
+
+def _events(folder: Path) -> list[Object]:
+    # The last line may be half written.
+    lines = (folder / _LOG).read_text().split("\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def reads_of_claims(cluster: ControlPlane) -> list[str]:
+    """The names of the claims that node agents have read, in order; an empty name = many."""
+    return [
+        event["objectRef"].get("name", "")
+        for event in _events(cluster.folder)
+        if event["verb"] in _READS
+    ]
 
 
 def bound_at(cluster: ControlPlane) -> dict[str, float]:

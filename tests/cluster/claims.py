@@ -52,11 +52,12 @@ class Call:
 class ClaimsDriver:
     """The driver of one node, as a process there. ``server`` is stopped and started by tests."""
 
-    def __init__(self, node: Node, gpu: NodeGpu, folder: Path) -> None:
+    def __init__(self, node: Node, gpu: NodeGpu, folder: Path, name: str = NAME) -> None:
         cluster = node.cluster
-        self._api = cluster.api
-        self._folder, self._socket = folder, node.state / "plugins" / NAME / "dra.sock"
+        self._api, self._slice = cluster.api, f"{SLICES}/{node.name}-{name}"
+        self._folder, self._socket = folder, node.state / "plugins" / name / "dra.sock"
         configuration = Configuration(
+            driver=name,
             url=cluster.url,
             authority=str(cluster.authority.certificate),
             certificate=str(cluster.admin.certificate),
@@ -100,7 +101,9 @@ class ClaimsDriver:
         waiting.until(
             lambda: len(self.calls("NotifyRegistrationStatus")) > before, "it is registered"
         )
-        waiting.until(lambda: self._api.list(SLICES), "its slice is published")
+        waiting.until(
+            lambda: self._api.request("GET", self._slice)[0] == 200, "its slice is published"
+        )
 
     def forget(self) -> None:
         """Forget all calls, and prepare claims again."""
@@ -178,18 +181,23 @@ class ClaimsCluster:
         return not self.api.list(path)
 
 
-def device_class(name: str = NAME, **more: Any) -> Object:
+def device_class(name: str = NAME, driver: str = NAME, **more: Any) -> Object:
     """All devices of the driver; ``more`` are other fields of its spec."""
-    selector = {"cel": {"expression": f"device.driver == '{NAME}'"}}
+    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
     return {"metadata": {"name": name}, "spec": {"selectors": [selector], **more}}
 
 
-def spec(requests: Mapping[str, str | None], config: Sequence[Object] = ()) -> Object:
-    """The spec of a claim: by name of a request its memory, such as ``4Gi``; None: no amount."""
+def spec(
+    requests: Mapping[str, str | None], config: Sequence[Object] = (), of: str = NAME
+) -> Object:
+    """The spec of a claim: by name of a request its memory, such as ``4Gi``; None: no amount.
+
+    ``of`` is the class of all requests.
+    """
     return {
         "devices": {
             "requests": [
-                {"name": name, "exactly": {"deviceClassName": NAME, **_capacity(memory)}}
+                {"name": name, "exactly": {"deviceClassName": of, **_capacity(memory)}}
                 for name, memory in requests.items()
             ],
             "config": [*config],
@@ -207,10 +215,14 @@ def opaque(driver: str, parameters: Object) -> Object:
 
 
 def create(
-    api: Api, name: str, requests: Mapping[str, str | None], config: Sequence[Object] = ()
+    api: Api,
+    name: str,
+    requests: Mapping[str, str | None],
+    config: Sequence[Object] = (),
+    of: str = NAME,
 ) -> Object:
     """Create a claim."""
-    return api.create(CLAIMS, {"metadata": {"name": name}, "spec": spec(requests, config)})
+    return api.create(CLAIMS, {"metadata": {"name": name}, "spec": spec(requests, config, of)})
 
 
 def uses(name: str, script: str, *claims: tuple[str, str | None], **more: Any) -> Object:

@@ -6,6 +6,8 @@ It publishes one ResourceSlice for its node, prepares claims for the kubelet (dr
 what a claim contains in a CDI specification of its own. A parameter ``containerEdits`` of a claim
 for this driver is added to the edits of each device. It enforces nothing.
 
+With another ``driver`` it is that of other devices, such as a network's.
+
 CONFIGURATION is a JSON file; `Configuration` has its fields. The driver appends each call of the
 kubelet to ``calls.jsonl`` in its folder. While a file ``error`` is there, each claim fails with its
 text; while a file ``hold`` is there, no claim is answered.
@@ -18,11 +20,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
+import urllib3
 
 from cluster.api import Api, Object
 from cluster.certificates import Identity
@@ -35,9 +39,6 @@ from cluster.claims_api import (
 
 NAME = "gpu.nvidia.com"
 
-#: The kind of its CDI devices.
-KIND = f"{NAME}/claim"
-
 RESOURCES = "/apis/resource.k8s.io/v1"
 
 
@@ -45,10 +46,12 @@ RESOURCES = "/apis/resource.k8s.io/v1"
 class Configuration:
     """What the driver is started with.
 
-    ``cards`` have ``name``, ``uuid``, ``model``, ``memory`` (a quantity), and ``nodes``: for each
-    device node its path in the container and on the host. ``state`` is the kubelet's folder.
+    ``driver`` is its name. ``cards`` have ``name``, ``uuid``, ``model``, ``memory`` (a quantity),
+    and ``nodes``: for each device node its path in the container and on the host. ``state`` is the
+    kubelet's folder.
     """
 
+    driver: str
     url: str
     authority: str
     certificate: str
@@ -67,13 +70,13 @@ class Configuration:
 
 def resource_slice(configuration: Configuration) -> Object:
     """The cards of the node; the pool is the node."""
-    node = configuration.node
+    node, driver = configuration.node, configuration.driver
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-{NAME}"},
+        "metadata": {"name": f"{node}-{driver}"},
         "spec": {
-            "driver": NAME,
+            "driver": driver,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
             "devices": [_device(card) for card in configuration.cards],
@@ -100,8 +103,10 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
         self._cards = {card["name"]: card for card in configuration.cards}
         self._folder, self._cdi = Path(configuration.folder), Path(configuration.cdi)
         state = Path(configuration.state)
-        self._endpoint = state / "plugins" / NAME / "dra.sock"
-        self._registry = state / "plugins_registry" / f"{NAME}-reg.sock"
+        self._name = configuration.driver
+        self._kind = f"{self._name}/claim"
+        self._endpoint = state / "plugins" / self._name / "dra.sock"
+        self._registry = state / "plugins_registry" / f"{self._name}-reg.sock"
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -134,8 +139,10 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
 
     def _publish(self) -> None:
         wanted = resource_slice(self._configuration)
-        code, answer = self._api.request("POST", f"{RESOURCES}/resourceslices", wanted)
-        assert code in (201, 409), answer
+        # The API server may be away.
+        with suppress(urllib3.exceptions.HTTPError):
+            code, answer = self._api.request("POST", f"{RESOURCES}/resourceslices", wanted)
+            assert code in (201, 409), answer
 
     def _note(self, method: str, claim: str = "") -> None:
         line = json.dumps({"at": time.time(), "method": method, "claim": claim})
@@ -145,7 +152,7 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
     def GetInfo(self, request: Any, context: Any) -> Any:
         return pluginregistration_pb2.PluginInfo(
             type="DRAPlugin",
-            name=NAME,
+            name=self._name,
             endpoint=str(self._endpoint),
             supported_versions=["v1.DRAPlugin"],
         )
@@ -178,7 +185,7 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
             return dra_pb2.NodePrepareResourceResponse(error=error.read_text())
         path = f"{RESOURCES}/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
         allocated = self._api.get(path)["status"]["allocation"]["devices"]
-        results = [each for each in allocated["results"] if each["driver"] == NAME]
+        results = [each for each in allocated["results"] if each["driver"] == self._name]
         devices = {f"{claim.uid}-{index}": each for index, each in enumerate(results)}
         self._write(claim.uid, devices, allocated.get("config", []))
         return dra_pb2.NodePrepareResourceResponse(
@@ -187,7 +194,7 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
                     request_names=[result["request"]],
                     pool_name=result["pool"],
                     device_name=result["device"],
-                    cdi_device_ids=[f"{KIND}={name}"],
+                    cdi_device_ids=[f"{self._kind}={name}"],
                     share_id=result.get("shareID"),
                 )
                 for name, result in devices.items()
@@ -201,7 +208,7 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
         ]
         file = self._specification(uid)
         unfinished = file.with_suffix(".tmp")
-        content = {"cdiVersion": "0.6.0", "kind": KIND, "devices": described}
+        content = {"cdiVersion": "0.6.0", "kind": self._kind, "devices": described}
         unfinished.write_text(json.dumps(content))
         unfinished.rename(file)
 
@@ -213,7 +220,7 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
         added: Object = {}
         for each in config:
             requests, opaque = each.get("requests"), each["opaque"]
-            if opaque["driver"] == NAME and (not requests or result["request"] in requests):
+            if opaque["driver"] == self._name and (not requests or result["request"] in requests):
                 added = opaque["parameters"].get("containerEdits", {})
         return {
             **added,
@@ -222,7 +229,7 @@ class Driver(dra_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.Registr
         }
 
     def _specification(self, uid: str) -> Path:
-        return self._cdi / f"{NAME}-claim_{uid}.json"
+        return self._cdi / f"{self._name}-claim_{uid}.json"
 
 
 if __name__ == "__main__":
