@@ -282,8 +282,8 @@ def test_without_the_agent_nothing_starts(cluster: ClaimsCluster) -> None:
 
 @pytest.mark.tier("torture")
 def test_starts_beside_many_files_of_other_claims(cluster: ClaimsCluster) -> None:
-    """Prints how long PreStartContainer takes at most: until the kubelet's next call."""
-    edits = {"mounts": [{"hostPath": "/none", "containerPath": "/none"}] * 700}
+    """Prints how long PreStartContainer takes: until the agent has defined the CDI device."""
+    edits = {"mounts": [{"hostPath": "/none", "containerPath": "/none"}] * 740}
     for number in range(100):
         device = {"name": "gpu", "containerEdits": edits}
         made = {"cdiVersion": "0.6.0", "kind": f"other-{number}.example.com/claim"}
@@ -292,9 +292,8 @@ def test_starts_beside_many_files_of_other_claims(cluster: ClaimsCluster) -> Non
     took = []
     for number in range(30):
         uid = start(cluster, f"start-{number}")["metadata"]["uid"]
-        calls = dict(claims.runtime_calls(cluster.node.containerd.log, uid))
-        took.append(1000 * (calls["CreateContainer main"] - pre_start_at(cluster, uid)))
-        cluster.api.delete(f"{PODS}/start-{number}")
+        written = max(file.stat().st_mtime for file in cluster.node.cdi.glob("hami*"))
+        took.append(1000 * (written - pre_start_at(cluster, uid)))
     print(f"{len(text)} bytes; ms: {[round(each) for each in took]}")
     print(f"p95: {statistics.quantiles(took, n=20)[-1]:.0f} ms")
     for file in cluster.node.cdi.glob("other-*.json"):
@@ -302,9 +301,9 @@ def test_starts_beside_many_files_of_other_claims(cluster: ClaimsCluster) -> Non
 
 
 def pre_start_at(cluster: ClaimsCluster, uid: str) -> float:
-    """When the kubelet called PreStartContainer for a pod, in seconds since the epoch."""
+    """When the kubelet called PreStartContainer for a pod last, in seconds since the epoch."""
     line = rf'^I(\d+ \S+) .*Issuing a PreStartContainer call .* podUID="{uid}"'
-    (at,) = re.findall(line, cluster.node.kubelet.log.read_text(), re.MULTILINE)
+    *_, at = re.findall(line, cluster.node.kubelet.log.read_text(), re.MULTILINE)
     year = time.localtime().tm_year
     return datetime.strptime(f"{year}{at}", "%Y%m%d %H:%M:%S.%f").astimezone().timestamp()
 
