@@ -19,7 +19,7 @@ from hami_py.agent.instances import Instances
 from hami_py.agent.kernel_limits import KernelLimits, why_none
 from hami_py.agent.node import NodeStore
 from hami_py.agent.others import Others
-from hami_py.agent.owner import OwnerLabel
+from hami_py.agent.owner import OwnerLabel, kept_owner
 from hami_py.agent.pods import PodStore
 from hami_py.agent.preparation import Allocator, Preparation
 from hami_py.agent.publication import publish
@@ -33,7 +33,6 @@ from hami_py.gpu.health import NOT_LISTED, Health
 from hami_py.gpu.inventory import Inventory
 from hami_py.gpu.sweep import Sweeper, writer
 from hami_py.kube import ApiServer, Event, EventWriter, Reference
-from hami_py.model.pods.owner import Owner
 from hami_py.monitor import Histories, History, NodeFigures, readings_of
 from hami_py.node import cdi, library, mounts
 from hami_py.node.cards import Cards, KnownCards
@@ -69,7 +68,6 @@ class ActiveAgent:
         cards: the node's cards.
         pods: the node's pods, followed.
         node: the node's own object, followed.
-        owner: who allocates the cards.
         restart: ends the agent's process; the kubelet starts it again.
         stopping: is set when the agent ends; ``wake`` is called then, too.
 
@@ -86,14 +84,15 @@ class ActiveAgent:
         cards: Cards,
         pods: PodStore,
         node: NodeStore,
-        owner: Owner,
         restart: Callable[[], None],
         stopping: threading.Event,
     ) -> None:
         self._settings, self._events = settings, events
         self._node = Reference("Node", settings.node, settings.node)
         installed = library.install(settings.library, settings.paths.libraries)
-        self._state = self._open(cards, pods, node, library.hook_file(installed), owner)
+        self._stopping = stopping
+        self._state = self._open(cards, pods, node, library.hook_file(installed))
+        owner = self._state.owner
         self._answered = {card.uuid for card in cards.all} | cards.in_mig_mode
         self._known = KnownCards(settings.paths.cards)
         self._add_known_cards()
@@ -325,11 +324,11 @@ class ActiveAgent:
             }
         )
 
-    def _open(
-        self, cards: Cards, pods: PodStore, node: NodeStore, hook: Path, owner: Owner
-    ) -> NodeState:
+    def _open(self, cards: Cards, pods: PodStore, node: NodeStore, hook: Path) -> NodeState:
         """The ledger and the slots, as an earlier agent left them."""
         paths = self._settings.paths
+        ledger = self._open_ledger()
+        owner = kept_owner(paths, ledger, node, self._stopping)
         paths.runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
         mounts.mount(paths.runtime)
         return NodeState(
@@ -337,7 +336,7 @@ class ActiveAgent:
             cards=cards,
             pods=pods,
             node=node,
-            ledger=self._open_ledger(),
+            ledger=ledger,
             slots=Slots(paths),
             paths=paths,
             hook=hook,

@@ -10,7 +10,9 @@ counted together. The other allocator decides the sum on a card, so it is not ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from hami_py.agent.assigned import TOO_WEAK
 from hami_py.agent.pods import NodePod
@@ -19,11 +21,12 @@ from hami_py.agent.state import NodeState, too_weak
 from hami_py.errors import InvalidValue
 from hami_py.kube import ApiServer, list_objects
 from hami_py.kube.lists import decoded
+from hami_py.model.cards import is_mig
 from hami_py.model.pods import owner
 from hami_py.model.pods.card_request import read_card_request
 from hami_py.model.pods.claims import Amounts, ResourceClaim, ResourceSlice, references
 from hami_py.model.pods.objects import Container
-from hami_py.model.pods.request import PodContainer, pod_containers
+from hami_py.model.pods.request import pod_containers
 from hami_py.model.pods.share_mode import read_share_mode
 from hami_py.model.pods.wire import CardAllocation
 from hami_py.node.amounts import Known, amounts_of
@@ -71,10 +74,18 @@ class Others:
         if weak is not None:
             return Wait(weak, TOO_WEAK)
         with self._state.lock:
-            blocked = self._blocked(entry, pod)
-            if blocked is None:
-                self._state.ledger.put(entry)
-        return blocked or entry
+            others = [each for each in self._state.ledger.entries.values() if each.claims]
+            others = [each for each in others if not self._state.has_ended(each)]
+            blocked = _blocked(entry, pod, others)
+            if blocked is not None:
+                return blocked
+            for other in others:
+                if other.directory == entry.directory:
+                    # The page is one, and that of a running container does not change.
+                    same = {"mode": other.mode, "share_mode": other.share_mode}
+                    entry = replace(entry, cards=other.cards, injected=other.cards, **same)
+            self._state.ledger.put(entry)
+        return entry
 
     def adopted(self, record: DeviceRecord, pod: NodePod) -> Entry | None:
         """The entry of a container that runs; its amounts do not change."""
@@ -86,9 +97,13 @@ class Others:
         parts = sorted(amounts.parts, key=lambda part: part.card) if amounts else ()
         known = {card.uuid: card.memory_mib for card in self._state.cards.all}
         for part in parts:
+            field = f"container {container.name}: card"
             if part.card not in known:
                 fix = "the agent of this node does not see it: look into its log"
-                raise InvalidValue(f"container {container.name}: card", part.card, fix)
+                raise InvalidValue(field, part.card, fix)
+            if is_mig(part.card) and (part.memory_mib is not None or part.cores):
+                fix = "a part of a MIG device is not limited: share whole MIG devices, or none"
+                raise InvalidValue(field, part.card, fix)
         cards = tuple(
             CardAllocation(
                 part.card,
@@ -150,26 +165,24 @@ class Others:
         )
         return found
 
-    def _blocked(self, entry: Entry, pod: NodePod) -> Wait | None:
-        """Why a container waits that shares a part of what another one has, and not all of it.
 
-        Their amounts could not be counted together, nor apart.
-        """
-        mine, containers = {*entry.claims}, {each.name: each for each in pod_containers(pod)}
-        for other in self._state.ledger.entries.values():
-            if mine.isdisjoint(other.claims) or mine == {*other.claims}:
-                continue
-            both = (containers[entry.container], containers.get(other.container))
-            if other.owner == entry.owner and _run_apart(both):
-                continue
-            if not self._state.has_ended(other):
-                name = f"container {other.container} of {other.namespace}/{other.name}"
-                why = f"{name} uses only a part of the same claims, or more of them"
-                return Wait(why, "let both use the same requests, or different ones")
-        return None
+def _blocked(entry: Entry, pod: NodePod, others: Iterable[Entry]) -> Wait | None:
+    """Why a container waits that shares a part of what another one has, and not all of it.
+
+    Their amounts could not be counted together, nor apart.
+    """
+    mine = {*entry.claims}
+    for other in others:
+        if mine.isdisjoint(other.claims) or mine == {*other.claims}:
+            continue
+        if other.owner != entry.owner or not _run_apart(pod, {entry.container, other.container}):
+            name = f"container {other.container} of {other.namespace}/{other.name}"
+            why = f"{name} uses only a part of the same claims, or more of them"
+            return Wait(why, "let both use the same requests, or different ones")
+    return None
 
 
-def _run_apart(both: Iterable[PodContainer | None]) -> bool:
-    """Whether two containers of a pod never run at one time."""
-    kinds = {each.kind for each in both if each is not None}
-    return "init" in kinds and "sidecar" not in kinds
+def _run_apart(pod: NodePod, names: Collection[str]) -> bool:
+    """Whether two containers of a pod never run at one time: an init container ends first."""
+    first = next((each for each in pod_containers(pod) if each.name in names), None)
+    return first is not None and first.kind == "init"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from hami_py.agent.node import NodeStore
 from hami_py.agent.state import NodeState
 from hami_py.errors import InvalidValue, state_errors
 from hami_py.kube import Event, Reference
 from hami_py.model.pods.owner import LABEL, Owner, read_owner
+from hami_py.node.ledger import Ledger
 from hami_py.node.paths import Paths
 
 _log = logging.getLogger(__name__)
@@ -22,20 +24,24 @@ _log = logging.getLogger(__name__)
 _POLL_S = 0.2
 
 
-def kept_owner(paths: Paths, node: NodeStore, stopping: threading.Event) -> Owner:
-    """The owner that was kept; on a new node that of its label, once the API server shows it.
+def kept_owner(paths: Paths, ledger: Ledger, node: NodeStore, stopping: threading.Event) -> Owner:
+    """The owner that was kept; else that of what runs, or of the label, on a new node.
 
-    Raises:
-        StateError: the file cannot be read.
-        InvalidValue: it, or the label, has another value.
+    A new node waits for the API server to show its label.
     """
-    with state_errors("the owner of the node's cards", "check the rights of the agent"):
-        if paths.owner.exists():
-            return read_owner({LABEL: paths.owner.read_text().strip()})
+    with suppress(OSError, UnicodeDecodeError, InvalidValue):
+        return read_owner({LABEL: paths.owner.read_text().strip()})
     # An agent of an earlier version has kept none.
-    while not paths.ledger.exists() and node.node is None and not stopping.is_set():
+    if any(entry.claims for entry in ledger.entries.values()):
+        return "others"
+    if ledger.entries:
+        return "hami"
+    while node.node is None and not stopping.is_set():
         stopping.wait(_POLL_S)
-    return read_owner(node.node.labels) if node.node is not None else "hami"
+    with suppress(InvalidValue):
+        # It is told when the label is followed.
+        return read_owner(node.node.labels) if node.node is not None else "hami"
+    return "hami"
 
 
 class OwnerLabel:
@@ -88,7 +94,7 @@ class OwnerLabel:
 
     def _keep(self, owner: Owner) -> None:
         with state_errors("the owner of the node's cards", "free some space"):
-            if not self._path.exists() or self._path.read_text() != owner:
+            if not self._path.exists() or self._path.read_bytes() != owner.encode():
                 aside = self._path.with_name(f".{self._path.name}.new")
                 aside.write_text(owner)
                 aside.replace(self._path)

@@ -19,7 +19,7 @@ from hami_py.agent.kernel_limits import limits_enforced
 from hami_py.agent.pods import NodePod, reference
 from hami_py.agent.settings import AgentSettings
 from hami_py.agent.state import NodeState
-from hami_py.errors import HamiError
+from hami_py.errors import HamiError, InvalidValue
 from hami_py.kube import Event
 from hami_py.node.decision import KUBELET_RETRIES, Wait
 from hami_py.node.devices import DeviceRecord, owners
@@ -165,9 +165,13 @@ class Preparation:
                 continue
             try:
                 entry = self._allocator.adopted(record, pod)
+            except InvalidValue as error:
+                # It waits, and has not run.
+                _log.info("pod %s, container %s: %s", pod.title, record.container, error)
             except HamiError as error:
-                is_whole = False
                 _log.warning("pod %s, container %s: %s", pod.title, record.container, error)
+                is_whole = False
+                break
             else:
                 found += [entry] if entry is not None and entry.directory in lost else []
         with state.lock:

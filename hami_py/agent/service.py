@@ -15,7 +15,6 @@ from starlette.routing import Router
 from hami_py import config
 from hami_py.agent.active import ActiveAgent
 from hami_py.agent.node import NodeStore, OwnNode
-from hami_py.agent.owner import kept_owner
 from hami_py.agent.pods import NodePod, PodStore
 from hami_py.agent.settings import AgentSettings
 from hami_py.errors import HamiError
@@ -129,19 +128,18 @@ class Agent:
             with node_lock(self._settings.paths, self._stopping) as is_locked:
                 if is_locked:
                     self._why_not = "the API server has not shown this node yet"
-                    owner = kept_owner(self._settings.paths, self._node, self._stopping)
-                    self._why_not = ""
                     self._active = active = ActiveAgent(
                         *(self._api, self._settings, self._events),
                         cards=self._cards,
                         pods=self._pods,
                         node=self._node,
-                        owner=owner,
                         restart=_end,
                         stopping=self._stopping,
                     )
+                    self._why_not = ""
                     self._measured.start(active.unassigned(), self._cards.set_measured)
-                    active.run()
+                    if not self._stopping.is_set():
+                        active.run()
         except HamiError as error:
             _log.error("%s", error)
         except Exception:

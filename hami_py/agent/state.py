@@ -141,19 +141,21 @@ class NodeState:
             StateError: something cannot be created, its cards have no CDI specification, or the
                 node does not offer the least level of its pod any more.
         """
+        if not entry.cards:
+            self.devices.define(entry.slot, cdi.NO_CARDS, ())
+            return
         by = self.enforcement(entry.mode, entry.mig)
         weak = too_weak(by, entry.isolation)
         if weak is not None:
             raise StateError(f"container {entry.container}", weak, "delete the pod")
         installed = Path(entry.library)
-        if not entry.cards:
-            self.devices.define(entry.slot, cdi.NO_CARDS, ())
-            return
         gang = None
         if entry.gang is not None:
             gang = gang_of_namespace(entry.namespace, entry.gang)
         library.check_format(installed)
-        self.slots.ensure(entry.directory, self._rows(entry), gang)
+        self.slots.ensure(
+            entry.directory, self._rows(entry), gang, is_shared=self._is_shared(entry)
+        )
         binds = library.container_binds(self._paths.slots / entry.directory, installed)
         edits = cdi.NO_CARDS
         if not entry.claims:
@@ -161,6 +163,14 @@ class NodeState:
         need: cdi.Need = "required" if entry.isolation == "kernel" else "wanted"
         kernel = need if by.level == "kernel" else None
         self.devices.define(entry.slot, edits, binds, kernel)
+
+    def _is_shared(self, entry: Entry) -> bool:
+        """Whether another container that has not ended has the slot of an entry, too."""
+        return any(
+            each.directory == entry.directory and each.slot != entry.slot
+            for each in self.ledger.entries.values()
+            if entry.claims and not self.has_ended(each)
+        )
 
     def set_limits(self, entry: Entry) -> None:
         """Put the limits of an entry in force in its slot, which a container may use now.

@@ -111,7 +111,8 @@ def excess(
     beyond: Counter[tuple[str | None, str]] = Counter()
     for process in observed:
         beyond[(process.owner, process.card)] += process.memory
-    for entry in entries:
+    # Containers of a pod may share a slot.
+    for entry in {(entry.owner, entry.directory): entry for entry in entries}.values():
         for card in entry.seen:
             beyond[(entry.owner, card.card)] -= card.memory_mib << 20
     return dict(+beyond)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hami_py._native import ACCOUNT_SIZE, Account, AccountSnapshot, LimitRow, LimitsPage
 from hami_py.config import ACCOUNT, LIBRARY_NAME, LIMITS
-from hami_py.errors import HamiError
+from hami_py.errors import HamiError, StateError
 from hami_py.node import slot
 from hami_py.node.paths import Paths
 
@@ -57,6 +57,8 @@ class Slots:
         rows: Sequence[LimitRow],
         gang: bytes | None = None,
         finish: Callable[[Path], None] = slot.open_to_all,
+        *,
+        is_shared: bool = False,
     ) -> None:
         """Make a slot exist, with these limits.
 
@@ -68,14 +70,18 @@ class Slots:
             rows: the limits.
             gang: the gang of a slot that is created; one that is kept keeps its own.
             finish: as for ``slot.create``.
+            is_shared: another container uses it: it is not replaced.
 
         Raises:
-            StateError: it cannot be created.
+            StateError: it cannot be created, or replaced.
         """
         path = self._paths.slots / name
         if self._works(name, rows):
             self.set_limits(name, rows)
             return
+        if is_shared and os.path.lexists(path):
+            fix = "delete all pods that share its claims"
+            raise StateError(f"slot {name}", "it is damaged, and another container has it", fix)
         self.remove(name)
         slot.create(path, rows, gang, finish)
         self._pages[name] = LimitsPage.open(path / LIMITS)

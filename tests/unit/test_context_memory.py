@@ -338,7 +338,6 @@ def test_an_agent_measures_when_it_acts(
     monkeypatch.setattr(service, "ActiveAgent", Active)
     monkeypatch.setattr(service, "Server", lambda *_: None)
     monkeypatch.setattr(service, "install", lambda *_: None)
-    monkeypatch.setattr(service, "kept_owner", lambda *_: "hami")
     monkeypatch.setattr(service, "inventory", lambda _: Inventory(cards, {}, DRIVER, {}))
     monkeypatch.setattr(service.os, "kill", lambda *_: None)
     for _ in range(2):

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from hami_py.errors import InvalidValue
 from hami_py.model.pods.decoding import ApiObject
 from hami_py.model.pods.objects import (
@@ -44,6 +46,7 @@ class Result(ApiObject, frozen=True):
     driver: str = ""
     pool: str = ""
     device: str = ""
+    share_id: str | None = msgspec.field(name="shareID", default=None)
     admin_access: bool | None = None
     consumed_capacity: dict[str, Quantity] | None = None
 
@@ -157,7 +160,7 @@ class Amounts:
     """The parts of cards that another allocator has given a container.
 
     Attributes:
-        owner: whose amounts they are: the UIDs of claims, with request and device. Containers with
+        owner: whose amounts they are: the UIDs of claims, with request and part. Containers with
             equal owners have them together, also those of several pods that share a claim.
         parts: one for each card.
     """
@@ -221,7 +224,8 @@ def amounts(
         if allocation is None:
             raise InvalidValue("claim", name, "it is not allocated: wait for the scheduler")
         for result in _results(request, allocation):
-            key = (claim.metadata.uid or "", result.request, result.device)
+            device_key = f"{result.pool}/{result.device}/{result.share_id or ''}"
+            key = (claim.metadata.uid or "", result.request, device_key)
             if key in owner:
                 continue
             owner.add(key)
@@ -246,14 +250,25 @@ def _part(claim: str, result: Result, device: Device | None, cores: int) -> Part
     if device is None or attribute is None or not attribute.string:
         fix = "no ResourceSlice of the node has this device with its UUID: wait for the driver"
         raise InvalidValue(field, f"{result.pool}/{result.device}", fix)
-    consumed = (result.consumed_capacity or {}).get("memory")
-    capacity = (device.capacity or {}).get("memory", Capacity()).value
-    size = whole_number(consumed) if consumed is not None else None
-    if consumed is not None and (size is None or size < _MIB):
-        raise InvalidValue(field, str(consumed), "its memory must be 1Mi or more: see the driver")
+    capacities = {name: each.value for name, each in (device.capacity or {}).items()}
+    consumed, whole = result.consumed_capacity or {}, _amount(field, result, capacities, "memory")
+    size = _amount(field, result, consumed, "memory")
+    if not size and (shares := _amount(field, result, consumed, "shares")) and whole:
+        # NVIDIA's driver may share a card by a number of equal shares, with memory 0 by default.
+        size = whole * shares // (_amount(field, result, capacities, "shares") or shares)
+    if size and size < _MIB:
+        raise InvalidValue(field, str(size), "its memory must be 1Mi or more: see the driver")
     # An allocation of a whole card needs no limit.
-    is_whole = size is None or size == whole_number(capacity)
-    return Part(attribute.string, None if is_whole or size is None else size // _MIB, cores)
+    return Part(attribute.string, size // _MIB if size and size != whole else None, cores)
+
+
+def _amount(field: str, result: Result, amounts: Mapping[str, Quantity], name: str) -> int:
+    """A capacity, whose name may have the driver's domain; 0 = there is none."""
+    written = amounts.get(name, amounts.get(f"{result.driver}/{name}", 0))
+    amount = whole_number(written)
+    if amount is None or amount < 0:
+        raise InvalidValue(f"{field}: {name}", str(written), "it must be a number: see the driver")
+    return amount
 
 
 def _cores(claim: str, request: str, allocation: Allocation) -> int:

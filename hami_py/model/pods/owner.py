@@ -36,8 +36,8 @@ VOLCANO = "volcano.sh/vgpu-number"
 _CARDS = ("nvidia.com/gpu", "nvidia.com/mig-")
 """How the names of NVIDIA's resources for cards begin."""
 
-_CLASSES = "deviceclass.resource.kubernetes.io/"
-"""How the resource of any DeviceClass begins: it may be a card."""
+_MAYBE = ("nvidia.com/", "deviceclass.resource.kubernetes.io/")
+"""How the names of other resources begin that may be cards: renamed ones, and DeviceClasses."""
 
 
 def read_owner(labels: Mapping[str, str]) -> Owner:
@@ -56,8 +56,8 @@ def read_owner(labels: Mapping[str, str]) -> Owner:
 def may_have_cards(pod: Pod, container: Container) -> bool:
     """Whether another allocator may give a container cards: only its objects say which."""
     claims = container.resources is not None and container.resources.claims
-    is_of_class = any(name.startswith(_CLASSES) for name in _requested(container))
-    return bool(claims) or is_of_class or has_cards(pod, container)
+    is_named = any(name.startswith(_MAYBE) for name in _requested(container))
+    return bool(claims) or is_named or has_cards(pod, container)
 
 
 def has_cards(pod: Pod, container: Container) -> bool:

@@ -10,18 +10,22 @@ import pytest
 
 from hami_py.agent import preparation
 from hami_py.agent.instances import Instances
+from hami_py.agent.node import OwnNode
 from hami_py.agent.others import Others
 from hami_py.agent.pods import NodePod
 from hami_py.agent.preparation import Preparation
 from hami_py.agent.release import release_ended
 from hami_py.agent.state import NodeState
-from hami_py.errors import HamiError, InvalidValue
+from hami_py.errors import HamiError, InvalidValue, StateError
+from hami_py.gpu.inventory import Inventory
 from hami_py.kube import Event, Reference
 from hami_py.kube.errors import Unavailable
+from hami_py.model.cards import UNKNOWN
+from hami_py.model.pods.wire import Card
 from hami_py.node.devices import DeviceRecord
 from hami_py.node.ledger import Ledger
 from hami_py.plugin.service import NotYet
-from unit.agent.build import LIBRARY, record, settings, state
+from unit.agent.build import CARD_MIB, LIBRARY, record, settings, state
 
 NVIDIA = "gpu.nvidia.com"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -32,6 +36,7 @@ class Api:
 
     def __init__(self) -> None:
         self.claims: dict[str, Any] = {}
+        self.uuids = ("A", "B")
         self.reads: list[str] = []
         self.is_away = False
 
@@ -60,7 +65,7 @@ class Api:
                 **{"name": f"gpu-{index}", "attributes": {"uuid": {"string": uuid}}},
                 "capacity": {"memory": {"value": "8000Mi"}},
             }
-            for index, uuid in enumerate("AB")
+            for index, uuid in enumerate(self.uuids)
         ]
         spec = {"driver": NVIDIA, "nodeName": "n1", "pool": {"name": "n1"}, "devices": devices}
         items = [{"metadata": {"name": "s"}, "spec": spec}]
@@ -108,29 +113,44 @@ class Agent:
         (edits,) = (each["containerEdits"] for each in devices if each["name"] == slot)
         return dict(edits)
 
-    def page(self, slot: str) -> str:
+    def add_cards(self, *uuids: str) -> None:
+        """Let the node have these, too."""
+        cards = tuple(Card(uuid, 7, "A100", CARD_MIB) for uuid in uuids)
+        self.node.cards.add(Inventory(cards, dict.fromkeys(uuids, UNKNOWN), "1", {}))
+
+    def page(self, slot: str) -> Path:
         """The limits page that a container has, on the node."""
         mounts = {each["containerPath"]: each["hostPath"] for each in self.edits(slot)["mounts"]}
-        return str(mounts["/usr/local/hami/limits"])
+        return Path(mounts["/usr/local/hami/limits"])
 
     def rows(self, slot: str) -> list[tuple[str, int | None, int | None]]:
         """The card, MiB and percent of each row of the page of a container."""
-        rows = self.node.slots.rows(Path(self.page(slot)).parent.name)
+        rows = self.node.slots.rows(self.page(slot).parent.name)
         return [(row.uuid, row.memory_limit and row.memory_limit >> 20, row.share) for row in rows]
 
     def pod(self, uid: str, containers: Mapping[str, Any], **spec: Any) -> None:
         """A pod whose containers use claims: the name of a claim, or (claim, request) tuples."""
 
         limits, init = spec.pop("limits", {}), spec.pop("init", {})
+        sidecars, annotations = spec.pop("sidecars", ()), spec.pop("annotations", {})
 
         def listed(of: Mapping[str, Any]) -> list[dict[str, Any]]:
             resources = {
                 name: {"claims": _uses(each), "limits": limits} for name, each in of.items()
             }
-            return [{"name": name, "resources": each} for name, each in resources.items()]
+            return [
+                {
+                    **{"name": name, "resources": each},
+                    **({"restartPolicy": "Always"} if name in sidecars else {}),
+                }
+                for name, each in resources.items()
+            ]
 
         written = {
-            "metadata": {"name": uid, "namespace": "default", "uid": uid},
+            "metadata": {
+                **{"name": uid, "namespace": "default", "uid": uid},
+                "annotations": annotations,
+            },
             "spec": {
                 **{"nodeName": "n1", "restartPolicy": "Always", "containers": listed(containers)},
                 "initContainers": listed(init),
@@ -231,6 +251,57 @@ def test_an_init_container_may_use_all_requests_before_the_others_do(agent: Agen
     assert agent.rows("p-first") == [("A", 3072, None)]
     assert agent.rows("p-one") == [("A", 1024, None)]
     assert {event.reason for event in agent.events} == {"LimitsEnforced"}
+
+
+@pytest.mark.parametrize("names", [("first", "side"), ("z", "a")])
+def test_an_init_container_before_a_sidecar_has_ended_when_it_starts(
+    agent: Agent, names: tuple[str, str]
+) -> None:
+    agent.api.allocate("c", {"a": "1Gi", "b": "2Gi"})
+    first, side = names
+    agent.pod("p", {"main": []}, init={first: "c", side: [("c", "a")]}, sidecars={side})
+    agent.start_one_of(*(record("p", name, "limits::0") for name in sorted(names)))
+    assert agent.rows(f"p-{first}") == [("A", 3072, None)]
+    assert agent.rows(f"p-{side}") == [("A", 1024, None)]
+
+
+def test_a_sidecar_runs_beside_the_init_containers_after_it(agent: Agent) -> None:
+    agent.api.allocate("c", {"a": "1Gi", "b": "2Gi"})
+    agent.pod("p", {"main": []}, init={"side": [("c", "a")], "later": "c"}, sidecars={"side"})
+    agent.start("p", "side")
+    with pytest.raises(NotYet, match="container side of default/p uses only a part"):
+        agent.start("p", "later")
+
+
+def test_the_page_of_a_shared_slot_stays_when_another_pod_starts(agent: Agent) -> None:
+    agent.api.allocate("c", {"gpu": "4Gi"})
+    agent.pod("p", {"main": "c"})
+    agent.start("p", "main")
+    agent.pod("q", {"main": "c"}, annotations={"hami.io/share-mode": "soft"})
+    labels = {"name": "n1", "labels": {"hami.io/mode": "share"}}
+    agent.node.node.node = msgspec.convert({"metadata": labels}, OwnNode)
+    agent.start("q", "main")
+    assert agent.rows("q-main") == [("A", 4096, None)]
+    assert agent.node.ledger.entries["q-main"].share_mode == "hard"
+    (agent.page("p-main").parent / "account").write_bytes(b"")
+    with pytest.raises(StateError, match="it is damaged, and another container has it"):
+        agent.start("q", "main")
+
+
+def test_a_part_of_a_mig_device_is_refused(agent: Agent) -> None:
+    """A MIG device has no row of its own: it is the limit itself."""
+    agent.api.uuids = ("MIG-1", "B")
+    agent.add_cards("MIG-1")
+    agent.api.allocate("c", {"gpu": "4Gi"})
+    agent.pod("p", {"main": "c"})
+    with pytest.raises(InvalidValue, match="a part of a MIG device is not limited"):
+        agent.start("p", "main")
+
+
+def test_a_container_without_cards_needs_no_level(agent: Agent) -> None:
+    agent.api.allocate("net", {"nic": "1Gi"}, driver="net.example.com")
+    agent.pod("p", {"main": "net"}, annotations={"hami.io/isolation": "kernel"})
+    agent.start("p", "main")
 
 
 def test_a_restart_reads_nothing_from_the_api_server(agent: Agent) -> None:

@@ -13,9 +13,9 @@ from hami_py.agent.node import NodeStore, OwnNode
 from hami_py.agent.owner import OwnerLabel, kept_owner
 from hami_py.agent.publication import publish
 from hami_py.agent.state import NodeState
-from hami_py.errors import InvalidValue
 from hami_py.kube import Event, Reference
 from hami_py.model.pods import HAMI
+from hami_py.node.ledger import Ledger
 from hami_py.node.paths import Paths
 from unit.agent.build import entry, settings, state
 from unit.node.build import on
@@ -39,22 +39,24 @@ def paths(tmp_path: Path) -> Paths:
     return settings(tmp_path).paths
 
 
-def store(node: OwnNode | None) -> NodeStore:
+def kept(paths: Paths, node: OwnNode | None, stopping: threading.Event | None = None) -> str:
+    """The owner of a node that the API server shows, or does not."""
     found = NodeStore(lambda: None)
     found.node = node
-    return found
+    return kept_owner(paths, Ledger(paths.ledger), found, stopping or threading.Event())
 
 
 @pytest.mark.parametrize(
-    ("label", "owner"), [(None, "hami"), ("hami", "hami"), ("others", "others")]
+    ("label", "owner"), [(None, "hami"), ("hami", "hami"), ("others", "others"), ("x", "hami")]
 )
 def test_a_new_node_has_the_owner_of_its_label(paths: Paths, label: str, owner: str) -> None:
-    assert kept_owner(paths, store(labelled(label)), threading.Event()) == owner
+    assert kept(paths, labelled(label)) == owner
 
 
 def test_a_new_node_waits_for_its_label(paths: Paths) -> None:
-    nodes, stopping, found = store(None), threading.Event(), []
-    waiting = threading.Thread(target=lambda: found.append(kept_owner(paths, nodes, stopping)))
+    nodes, stopping, found = NodeStore(lambda: None), threading.Event(), list[str]()
+    arguments = (paths, Ledger(paths.ledger), nodes, stopping)
+    waiting = threading.Thread(target=lambda: found.append(kept_owner(*arguments)))
     waiting.start()
     waiting.join(0.5)
     assert found == []
@@ -63,19 +65,28 @@ def test_a_new_node_waits_for_its_label(paths: Paths) -> None:
     assert found == ["others"]
 
 
-def test_a_node_of_an_earlier_version_is_ours_while_the_api_server_is_away(paths: Paths) -> None:
-    paths.ledger.touch()
-    assert kept_owner(paths, store(None), threading.Event()) == "hami"
+@pytest.mark.parametrize("content", [b"", b"\xff", b"nvidia"])
+@pytest.mark.parametrize(("claims", "owner"), [((), "hami"), ((("u", "r", "d"),), "others")])
+def test_without_a_readable_file_the_ledger_says_whose_the_containers_are(
+    paths: Paths, content: bytes, claims: tuple[tuple[str, str, str], ...], owner: str
+) -> None:
+    """Also on a node that an agent without owners has served, whatever its label is now."""
+    paths.owner.write_bytes(content)
+    Ledger(paths.ledger).put(entry("p", on("A", 1000), claims=claims))
+    other = "others" if owner == "hami" else "hami"
+    for node in (None, labelled(other)):
+        assert kept(paths, node) == owner
 
 
 def test_what_was_kept_counts_more_than_the_label(paths: Paths) -> None:
     paths.owner.write_text("others")
-    assert kept_owner(paths, store(labelled("hami")), threading.Event()) == "others"
+    assert kept(paths, labelled("hami")) == "others"
 
 
-def test_another_value_is_refused(paths: Paths) -> None:
-    with pytest.raises(InvalidValue, match="write hami or others"):
-        kept_owner(paths, store(labelled("nvidia")), threading.Event())
+def test_an_agent_that_ends_does_not_wait(paths: Paths) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    assert kept(paths, None, stopping) == "hami"
 
 
 def follow(node: NodeState, paths: Paths) -> tuple[list[str], int]:
@@ -89,7 +100,7 @@ def follow(node: NodeState, paths: Paths) -> tuple[list[str], int]:
 def test_an_empty_node_follows_its_label(node: NodeState, paths: Paths) -> None:
     node.node.node = labelled("others")
     assert follow(node, paths) == ([], 1)
-    assert kept_owner(paths, store(None), threading.Event()) == "others"
+    assert kept(paths, None) == "others"
 
 
 def test_a_node_whose_cards_are_used_keeps_its_owner(node: NodeState, paths: Paths) -> None:

@@ -222,7 +222,7 @@ def test_a_container_waits_until_its_card_is_free(
     node.pods.changed(pod("q", {}, status={"phase": "Succeeded"}))
     node.ledger.remove(["q"])
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise StateError("the slot", "No space left on device", "free some space")
 
     with monkeypatch.context() as full:

@@ -67,7 +67,6 @@ def test_an_agent_that_fails_when_it_is_active_is_not_ready(
             raise OSError("no tmpfs")
 
     monkeypatch.setattr(service, "install", lambda *_: None)
-    monkeypatch.setattr(service, "kept_owner", lambda *_: "hami")
     monkeypatch.setattr(service, "ActiveAgent", Fails)
     agent, signals = ended()
     assert (agent._ready()[0], signals) == (503, [signal.SIGTERM])

@@ -341,7 +341,7 @@ def test_claims() -> None:
     found = amounts_of(claimed())
     assert found is not None
     assert found.parts == (Part(A, 4096),)
-    assert found.owner == {("c", "gpu", "gpu-0")}
+    assert found.owner == {("c", "gpu", "n1/gpu-0/")}
     with pytest.raises(InvalidValue, match="not allocated"):
         amounts_of(replace(claimed(), claims={}))
 

@@ -27,7 +27,10 @@ def resource_slice(driver: str = NVIDIA) -> ResourceSlice:
         {
             "name": name,
             "attributes": {"uuid": {"string": uuid}, "productName": {"string": "A100"}},
-            "capacity": {"memory": {"value": "40Gi", "requestPolicy": {"default": "40Gi"}}},
+            "capacity": {
+                "memory": {"value": "40Gi", "requestPolicy": {"default": "40Gi"}},
+                "shares": {"value": "4"},
+            },
             "allowMultipleAllocations": True,
         }
         for name, uuid in UUIDS.items()
@@ -79,6 +82,27 @@ def test_a_part_is_what_the_claim_has_consumed() -> None:
     two = (claim(result(memory="4Gi"), uid="u"), claim(result(memory="2Gi"), uid="v"))
     assert parts(*two) == (Part("GPU-a", 6144),), "two claims of one card add up"
     assert parts(two[0], two[0]) == (Part("GPU-a", 4096),), "a claim counts once"
+
+
+def test_two_parts_of_a_card_in_one_request_add_up() -> None:
+    parts_of_a = (result(memory="1Gi", shareID="a"), result(memory="1Gi", shareID="b"))
+    assert parts(claim(*parts_of_a)) == (Part("GPU-a", 2048),)
+
+
+@pytest.mark.parametrize(
+    ("consumed", "mib"),
+    [
+        ({"gpu.nvidia.com/memory": "4Gi"}, 4096),
+        ({"memory": "0"}, None),
+        ({"memory": "0", "shares": "1"}, 10240),
+        ({"memory": "0", "shares": "4"}, None),
+        ({"memory": "1Gi", "shares": "1"}, 1024),
+    ],
+)
+def test_a_part_may_be_a_number_of_shares(consumed: dict[str, str], mib: int | None) -> None:
+    """NVIDIA's driver has them with a default memory of 0."""
+    of = result(memory=None, consumedCapacity=consumed)
+    assert parts(claim(of)) == (Part("GPU-a", mib),)
 
 
 @pytest.mark.parametrize("memory", [None, "40Gi", "42949672960"])
@@ -142,7 +166,7 @@ def test_a_wrong_share_is_refused_with_its_field(config: dict[str, Any], field: 
     [
         (claim(allocated=False), "it is not allocated"),
         (claim(result("gpu-7")), "no ResourceSlice of the node has this device"),
-        (claim(result(memory="many")), "its memory must be 1Mi or more"),
+        (claim(result(memory="many")), "memory: .* it must be a number"),
         (claim(result(memory="1Ki")), "its memory must be 1Mi or more"),
     ],
 )

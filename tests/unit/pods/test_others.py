@@ -71,6 +71,7 @@ def test_another_number_of_limits_is_refused(
         (mount("/etc/ld.so.preload"), {}, "mount"),
         (mount("/x"), host("/var/lib/hami"), "host-path"),
         ({}, {"os": {"name": "windows"}}, "windows"),
+        ({}, {"nodeName": "a"}, "node-name"),
         ({}, {"annotations": {"hami.io/isolation": "x"}}, "request"),
         ({}, {"annotations": {"hami.io/share-mode": "x"}}, "request"),
         ({"env": {f"V{i}": "x" for i in range(10_001)}}, {}, "size"),
@@ -89,7 +90,6 @@ def test_what_belongs_to_the_other_allocator_is_left_alone() -> None:
     written = manifest(
         container(limits={"gpu": 99, "gpumem": "x"}, env=env),
         schedulerName="kai-scheduler",
-        nodeName="a",
         hostPID=True,
     )
     admission = pods.admit_others(read(written))

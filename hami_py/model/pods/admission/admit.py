@@ -150,10 +150,15 @@ def judge_limited(
         yield from volumes.judge(container)
 
 
-def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+def judge_node_name(pod: Pod) -> Iterator[Finding]:
+    """Refuse a pod that no scheduler places: a kubelet may ignore what its node does not have."""
     if pod.spec.node_name:
         fix = "the scheduler has to choose the cards; select the node with spec.nodeSelector"
         yield Finding("node-name", "refuse", "spec.nodeName", pod.spec.node_name, fix)
+
+
+def _judge_spec(pod: Pod, settings: PodSettings) -> Iterator[Finding]:
+    yield from judge_node_name(pod)
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     if settings.schedulers and scheduler not in (DEFAULT_SCHEDULER, *settings.schedulers):
         fix = f"it would bind the pod without cards; write {' or '.join(settings.schedulers)}"

@@ -16,6 +16,7 @@ from hami_py.model.pods.admission.admit import (
     admit_annotations,
     judge_added,
     judge_limited,
+    judge_node_name,
 )
 from hami_py.model.pods.admission.environment import EnvironmentPlan
 from hami_py.model.pods.admission.findings import Finding, first, judge_list_sizes, refused
@@ -74,6 +75,7 @@ def _judge(pod: Pod, limited: Sequence[PodContainer], settings: PodSettings) -> 
         yield from _judge_written(container, container.name in names)
     if limited:
         yield from _judge_annotations(pod, limited, settings)
+        yield from judge_node_name(pod)
         yield from judge_limited(pod, limited, settings)
 
 
