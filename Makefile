@@ -99,6 +99,10 @@ sync = $(UV) sync --quiet --frozen --inexact
 
 clients: .venv/.clients ## the CUDA programs that the demo can show too
 
+# No path of this machine is in what is released, so that all clones of a commit make the same bytes.
+interposer hook wheel: export RUSTFLAGS = --remap-path-prefix=$(CURDIR)=/hami-py \
+	--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
+
 # The linker leaves a core idle, so parts that do not share a target are built at once.
 .PHONY: build
 build: ## the extension module, the preload library, the hook and the stub GPU
