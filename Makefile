@@ -112,11 +112,16 @@ build: ## the extension module, the preload library, the hook and the stub GPU
 native: .venv/.demo
 	@PATH="$(UV_HOME)/bin:$$PATH" VIRTUAL_ENV=.venv $(BIN)/maturin develop --uv --quiet --profile $(PROFILE)
 
+# zig compiles its unwinder at the first link, with the names of its folder and of the current one in the
+# debug information. It finds the result again whatever these were, so it has a cache of its own here.
+ZIG = PWD=/proc/self/cwd ZIG_LIB_DIR=/proc/self/cwd/build/zig ZIG_GLOBAL_CACHE_DIR=$(CACHE)/zig
+
 .PHONY: interposer
 interposer: .venv/.demo
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cargo-zigbuild zigbuild --quiet --package vgpu --release \
+	@mkdir -p build hami_py/lib
+	@ln -sfn $$($(PYTHON) -c 'import ziglang; print(ziglang.__path__[0])')/lib build/zig
+	@$(ZIG) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cargo-zigbuild zigbuild --quiet --package vgpu --release \
 		--target $(ARCH)-unknown-linux-gnu.$(GLIBC)
-	@mkdir -p hami_py/lib
 	@install -m 755 target/$(ARCH)-unknown-linux-gnu/release/libvgpu.so hami_py/lib/libvgpu.so
 
 # The programs of a node are linked with other C libraries, so the hook has its own.
@@ -281,10 +286,14 @@ bench-machine: .venv/.complete build ## the same of the service of a machine wit
 	@[ "$$(id -u)" = 0 ] || { echo "the service needs root: run make bench-machine as root" >&2; exit 1; }
 	@PYTHONPATH=tests $(PYTHON) -m bench machine
 
+# The bill of materials in the wheel.
+CRATES := build/hami-py-rust.cdx.json
+
 .PHONY: wheel
 wheel: interposer hook ## one wheel for every CPython from 3.10, in dist/
+	@$(PYTHON) deploy/bills.py $(VERSION) $(EPOCH) $(CRATES)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/maturin build --quiet --release --zig \
-		--compatibility manylinux2014 --target-dir $(CARGO_TARGET_DIR)/wheel --out dist
+		--compatibility manylinux2014 --sbom-include $(CRATES) --target-dir $(CARGO_TARGET_DIR)/wheel --out dist
 
 # The full name of the image `hami-py` in deploy/. With IMAGE=registry.example/hami-py it can be pushed. BASE is
 # another base, and IMAGE_FLAGS are more arguments of the builder.
@@ -336,11 +345,20 @@ image-archive: image ## the image as a file in dist/, for ctr images import, doc
 # Where the files of a release will be, for krew.
 RELEASE_URL := https://releases.example/hami-py/$(VERSION)
 
+# The SSH key that signs a release, or the public one of a key that ssh-agent holds.
+SIGN :=
+
+.PHONY: committed
+committed:
+	@[ -z "$$(git status --porcelain)" ] || { \
+		echo "commit all changes first: the provenance of a signed release names a commit" >&2; exit 1; }
+
 .PHONY: release
-release: image-archive ## the files of a release in dist/, with their sums; needs a builder of images, and Go for helm
+release: $(if $(SIGN),committed) image-archive ## the files of a release in dist/, with their sums, signed with SIGN=KEY; needs a builder of images, and Go for helm
 	@$(call require,go,Go 1.26 builds helm,see https://go.dev/dl/)
-	@$(PYTHON) deploy/release.py --version $(VERSION) --dist dist --uv $(UV) --url $(RELEASE_URL) \
-		--helm $$(PYTHONPATH=tests python3 -m cluster.binaries helm)/helm
+	@$(PYTHON) deploy/release.py --version $(VERSION) --epoch $(EPOCH) --dist dist --uv $(UV) --url $(RELEASE_URL) \
+		$(if $(SIGN),--sign $(SIGN)) --builder "$$($(BUILDER) --version)" \
+		--variables "$(strip RELEASE_URL=$(RELEASE_URL) IMAGE=$(IMAGE) $(if $(BASE),BASE=$(BASE)))" --helm $$(PYTHONPATH=tests python3 -m cluster.binaries helm)/helm
 
 # Debian's release with the Python of the usual base.
 DEBIAN := trixie

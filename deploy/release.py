@@ -6,31 +6,43 @@ hami-py-VERSION.tgz                      the chart
 kubectl-hami-VERSION-linux-amd64.tar.gz  the plugin of kubectl: any CPython from 3.10 runs it
 hami.yaml                                its manifest for krew
 hami-py-VERSION-python.cdx.json          the bill of materials: the locked Python packages
-hami-py-VERSION-rust.cdx.json            the same of the wheel's two libraries: their crates
+hami-py-VERSION-rust.cdx.json            the same of the wheel's programs: their crates
 hami-py-VERSION-notes.md                 the release's part of CHANGELOG.md
 SHA256SUMS
+
+With a key also, in the form of SLSA's provenance 1.0, and with signatures of `ssh-keygen`:
+
+hami-py-VERSION-provenance.json          from what, by what and with what the files were made
+hami-py-VERSION-provenance.json.sig, SHA256SUMS.sig
+
+Two runs for one commit make the same bytes, whatever the folder: no file has the time of the run.
 """
 
 import argparse
+import gzip
 import hashlib
 import json
+import platform
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import bills
 import yaml
-
-ROOT = Path(__file__).parents[1]
+from bills import ROOT, output
 
 #: A native module has the version in its name, so those of several are in one folder.
 _PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 #: Only the parts that run in a cluster need them.
 _SERVERS = ("cryptography", "grpcio", "httptools", "protobuf", "uvicorn", "uvloop")
+
+_LOCKS = ("Cargo.lock", "uv.lock")
 
 _LAUNCHER = """#!/usr/bin/env python3
 import sys
@@ -44,7 +56,11 @@ kubectl()
 """
 
 
-def plugin(uv: Path, wheel: Path, archive: Path) -> None:
+#: What an installer notes about its run: paths, times, and sums of scripts that name them.
+_OF_THE_RUN = ("RECORD", "direct_url.json", "uv_cache.json")
+
+
+def plugin(uv: Path, wheel: Path, archive: Path, epoch: int) -> None:
     """The archive of `kubectl hami`."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "kubectl-hami"
@@ -64,17 +80,39 @@ def plugin(uv: Path, wheel: Path, archive: Path) -> None:
         (folder / "kubectl-hami").write_text(_LAUNCHER)
         (folder / "kubectl-hami").chmod(0o755)
         shutil.copy(ROOT / "LICENSE", folder)
-        with tarfile.open(archive, "w:gz") as tar:
-            for each in sorted(folder.iterdir()):
-                tar.add(each, each.name, filter=_of_root)
+        pack([*folder.iterdir()], archive, epoch)
 
 
-def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if "__pycache__" in entry.name:
-        return None
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = "root"
-    return entry
+def chart(helm: Path, version: str, archive: Path, epoch: int) -> None:
+    """The archive of the chart, packed again: helm gives every file the time of the run."""
+    with tempfile.TemporaryDirectory() as name:
+        versions = (f"--version={version}", f"--app-version={version}")
+        _run(helm, "package", ROOT / "deploy" / "chart", *versions, "--destination", name)
+        with tarfile.open(Path(name) / archive.name) as tar:
+            tar.extractall(name, filter="data")
+        pack([Path(name) / "hami-py"], archive, epoch)
+
+
+def pack(parts: Sequence[Path], archive: Path, epoch: int) -> None:
+    """A .tar.gz that is the same for the same files."""
+
+    def same(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        name = Path(entry.name).name
+        if name == "__pycache__" or name in _OF_THE_RUN:
+            return None
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        entry.mtime = epoch
+        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        return entry
+
+    with (
+        archive.open("wb") as stream,
+        gzip.GzipFile("", "wb", fileobj=stream, mtime=epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for each in sorted(parts):
+            tar.add(each, each.name, filter=same)
 
 
 def krew(version: str, archive: Path, url: str) -> str:
@@ -115,49 +153,25 @@ def notes(version: str) -> str:
     return f"# hami-py {version}{part.rstrip()}\n"
 
 
-def bills(version: str, uv: Path, wheel: Path, python: Path, rust: Path) -> None:
-    """The bills of materials, by the tools that lock and build."""
-    form = ("--format=cyclonedx1.5", "--preview-features=sbom-export", f"--output-file={python}")
-    all_ = ("--no-default-groups", "--extra=kubernetes")
-    _run(uv, "export", "--quiet", "--frozen", *all_, *form)
-    bill = json.loads(python.read_text())
-    # The lock names no version of ours.
-    bill["metadata"]["component"]["version"] = version
-    python.write_text(json.dumps(bill, indent=2))
-    with zipfile.ZipFile(wheel) as packed:
-        (name,) = (name for name in packed.namelist() if name.endswith(".cyclonedx.json"))
-        bill = json.loads(packed.read(name))
-    named = {each["name"] for each in bill["components"]}
-    bill["components"] += [each for each in _preload_crates() if each["name"] not in named]
-    rust.write_text(json.dumps(bill, indent=2))
-
-
-def _preload_crates() -> list[dict[str, Any]]:
-    """The crates of the preload library: maturin knows only those of the extension module."""
-    tree = ("cargo", "tree", "--package=vgpu", "--edges=normal", "--prefix=none")
-    done = subprocess.run(
-        [*tree, "--no-dedupe", "--format={p}\t{l}"],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    crates = []
-    for line in sorted({*done.stdout.splitlines()}):
-        package, license_ = line.split("\t")
-        name, version = package.split()[:2]
-        purl = f"pkg:cargo/{name}@{version.removeprefix('v')}"
-        crates.append(
-            {
-                "type": "library",
-                "bom-ref": purl,
-                "name": name,
-                "version": version.removeprefix("v"),
-                "licenses": [{"expression": license_}],
-                "purl": purl,
-            }
-        )
-    return crates
+def provenance(files: Sequence[Path], given: argparse.Namespace) -> dict[str, Any]:
+    """An in-toto statement with SLSA's provenance: slsa.dev/spec/v1.0/provenance."""
+    commit = {"gitCommit": output("git", "rev-parse", "HEAD").strip()}
+    locks = [{"name": each, "digest": {"sha256": _sum(ROOT / each)}} for each in _LOCKS]
+    tools = {"python": platform.python_version(), "rustc": output("rustc", "--version").strip()}
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": each.name, "digest": {"sha256": _sum(each)}} for each in files],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "urn:hami-py:make-release",
+                "externalParameters": {"command": f"make release {given.variables}"},
+                "internalParameters": {**tools, "imageBuilder": given.builder},
+                "resolvedDependencies": [{"name": "source", "digest": commit}, *locks],
+            },
+            "runDetails": {"builder": {"id": "urn:hami-py:machine-of-a-maintainer"}},
+        },
+    }
 
 
 def main() -> None:
@@ -167,24 +181,40 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--version", required=True, help="of Cargo.toml")
     parser.add_argument("--url", required=True, help="where the files will be, for krew")
+    parser.add_argument(
+        "--epoch", type=int, required=True, help="the time of all files, Unix seconds"
+    )
+    parser.add_argument("--sign", help="an SSH key, or the public one of a key in an agent")
+    parser.add_argument("--variables", default="", help="those that make was given")
+    parser.add_argument("--builder", default="", help="the version of what built the image")
     given = parser.parse_args()
-    dist, now = given.dist, given.version
+    dist, now, epoch = given.dist, given.version, given.epoch
+    named = f"hami-py-{now}"
     wheels = sorted(dist.glob(f"hami_py-{now}-*.whl"))
     (wheel,) = (each for each in wheels if each.stem.endswith("x86_64"))
-    image = dist / f"hami-py-{now}-image.tar"
-    chart = dist / f"hami-py-{now}.tgz"
-    versions = (f"--version={now}", f"--app-version={now}")
-    _run(given.helm, "package", ROOT / "deploy" / "chart", *versions, "--destination", dist)
-    archive = dist / f"kubectl-hami-{now}-linux-amd64.tar.gz"
-    plugin(given.uv, wheel, archive)
-    (dist / "hami.yaml").write_text(krew(now, archive, given.url))
-    both = [dist / f"hami-py-{now}-{name}.cdx.json" for name in ("python", "rust")]
-    bills(now, given.uv, wheel, *both)
-    (dist / f"hami-py-{now}-notes.md").write_text(notes(now))
-    files = [*wheels, image, chart, archive, dist / "hami.yaml", *both]
-    files.append(dist / f"hami-py-{now}-notes.md")
-    sums = "".join(f"{_sum(each)}  {each.name}\n" for each in files)
-    (dist / "SHA256SUMS").write_text(sums)
+    archives = [dist / f"{named}.tgz", dist / f"kubectl-hami-{now}-linux-amd64.tar.gz"]
+    chart(given.helm, now, archives[0], epoch)
+    plugin(given.uv, wheel, archives[1], epoch)
+    python, rust = (dist / f"{named}-{name}.cdx.json" for name in ("python", "rust"))
+    python.write_text(json.dumps(bills.python(now, epoch, given.uv), indent=2))
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = (name for name in packed.namelist() if name.endswith(".cdx.json"))
+        rust.write_bytes(packed.read(name))
+    (dist / "hami.yaml").write_text(krew(now, archives[1], given.url))
+    (dist / f"{named}-notes.md").write_text(notes(now))
+    texts = [dist / "hami.yaml", python, rust, dist / f"{named}-notes.md"]
+    files = [*wheels, dist / f"{named}-image.tar", *archives, *texts]
+    origin, sums = dist / f"{named}-provenance.json", dist / "SHA256SUMS"
+    signatures = [each.with_name(f"{each.name}.sig") for each in (origin, sums)]
+    # Those of the last run would be of other files.
+    for each in (origin, *signatures):
+        each.unlink(missing_ok=True)
+    if given.sign:
+        origin.write_text(json.dumps(provenance(files, given), indent=2))
+        files.append(origin)
+    sums.write_text("".join(f"{_sum(each)}  {each.name}\n" for each in files))
+    if given.sign:
+        _run("ssh-keygen", "-Y", "sign", "-f", given.sign, "-n", "hami-py-release", sums, origin)
     for each in files:
         print(f"{each.stat().st_size / 1e6:8.1f} MB  {each}")
 

@@ -53,13 +53,16 @@ class InstallPage:
         self.cluster, self._folder = cluster, folder
         self._typed: set[str] = set()
 
-    def commands(self, title: str) -> list[str]:
+    @staticmethod
+    def commands(title: str) -> list[str]:
         """Those of a section."""
         return commands(TEXT.split(f"## {title}\n")[1].split("\n## ")[0])
 
     def untyped(self) -> list[str]:
         """The commands of the whole page that were not typed, and may not be left out."""
-        return [each for each in commands(TEXT) if each not in {*self._typed, *NOT_HERE}]
+        # test_release.py runs those on a release.
+        elsewhere = self.commands("Verify a release")
+        return [x for x in commands(TEXT) if x not in {*self._typed, *NOT_HERE, *elsewhere}]
 
     def type(self, command: str, *more: str) -> str:
         """The output of a command with more arguments; the command has to succeed."""

@@ -1,6 +1,8 @@
 """The wheel, as a user installs it: one file for every CPython from 3.10, nothing missing."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -68,3 +70,27 @@ def test_it_runs_from_its_installed_directory(installed: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == ["none", "True", str(installed / "hami_py" / "__init__.py")]
+
+
+@pytest.mark.tier("torture")
+@pytest.mark.timeout(900)
+def test_another_folder_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    """Compiles everything again, for some minutes: the libraries had the names of their folder."""
+    git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(git, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    for name in listed.splitlines():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
+    when = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    # Without the variables of the make that runs the tests.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    make = ["make", "--old-file=.venv/.demo", "wheel", f"EPOCH={when.stdout.strip()}"]
+    subprocess.run(make, cwd=tmp_path, env=env, check=True)
+    assert (tmp_path / "dist" / wheel.name).read_bytes() == wheel.read_bytes()
