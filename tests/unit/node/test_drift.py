@@ -86,3 +86,11 @@ def test_only_what_limits_do_not_cover_counts_as_foreign_memory() -> None:
         ("q", "A"): 30 * MIB,
         (None, "B"): 20 * MIB,
     }
+
+
+def test_containers_of_a_pod_that_share_a_claim_cover_its_amount_once() -> None:
+    entries = [
+        replace(entry("p", "A", 1000, container=name), claims=(("u", "gpu", "d"),))
+        for name in ("one", "two")
+    ]
+    assert excess([process("p", memory=1600)], entries) == {("p", "A"): 600 * MIB}
