@@ -1,5 +1,7 @@
 """Processes on the cards that no allocation explains."""
 
+from msgspec.structs import replace
+
 from hami_py.model.pods.wire import CardAllocation
 from hami_py.node.drift import Finding, Observed, excess, findings
 from hami_py.node.ledger import Entry
