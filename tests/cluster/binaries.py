@@ -28,6 +28,12 @@ from pathlib import Path
 
 TOOLS = Path(__file__).parent / "tools"
 
+#: Another version than the locked one, such as 1.34.4: `cluster.support` tries several.
+OTHER_KUBERNETES = "HAMI_TEST_KUBERNETES"
+
+#: The same of containerd, such as 1.7.35. Its sum is not checked.
+OTHER_CONTAINERD = "HAMI_TEST_CONTAINERD"
+
 #: Seconds that a group may take to build: several times what two busy cores need.
 DEADLINE = 60 * 60.0
 
@@ -65,6 +71,12 @@ RELEASES = {
         "h1:ndvx+2v4c8HmRf8A5aONf1+sE32jNDZ7qnIaBEAN5i8=",
     ),
 }
+
+
+if os.environ.get(OTHER_CONTAINERD):
+    _number = os.environ[OTHER_CONTAINERD]
+    _path = "github.com/containerd/containerd" + ("" if _number.startswith("1.") else "/v2")
+    RELEASES["containerd"] = Release(_path, _number, "")
 
 
 @dataclass(frozen=True)
@@ -164,7 +176,7 @@ def folder(group: str) -> Path:
             digest.update(repr(RELEASES[module]).encode())
             continue
         for name in ("go.mod", "go.sum"):
-            digest.update((TOOLS / module / name).read_bytes())
+            digest.update((_locked(module) / name).read_bytes())
     for program in programs:
         if program.package.startswith("./"):
             source = TOOLS / program.module / program.package / "main.go"
@@ -261,7 +273,7 @@ def _build(program: Program, output: Path, deadline: float) -> None:
 def _sources(module: str) -> Path:
     """Where a release is, which is downloaded if it is not there; or the module of ours."""
     if module not in RELEASES:
-        return TOOLS / module
+        return _locked(module)
     release = RELEASES[module]
     # Its sum stands here, so no other server has to know it.
     done = subprocess.run(
@@ -274,7 +286,7 @@ def _sources(module: str) -> Path:
         check=False,
     )
     found = json.loads(done.stdout) if done.stdout else {"Error": done.stderr}
-    if found.get("Sum") != release.sum:
+    if "Error" in found or (release.sum and found.get("Sum") != release.sum):
         why = found.get("Error", f"its sum is {found.get('Sum')}")
         raise CannotBuild(
             f"cannot download {release.module} {release.version} from Go's module proxy "
@@ -287,7 +299,7 @@ def _copy_protos(folder: Path) -> None:
     """The kubelet's own gRPC interfaces, as of this version: ``protos/deviceplugin.proto``, ..."""
     found = subprocess.run(
         ["go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubelet"],
-        cwd=TOOLS / "kubernetes",
+        cwd=_locked("kubernetes"),
         env={**os.environ, "GOFLAGS": "-mod=readonly"},
         check=True,
         capture_output=True,
@@ -330,9 +342,32 @@ def _stamps(program: Program) -> list[str]:
     return [f"-X {package}.{name}={value}" for package in packages for name, value in says.items()]
 
 
+def _locked(module: str) -> Path:
+    """The module of ours that locks programs; of another Kubernetes it is made in the cache."""
+    other = os.environ.get(OTHER_KUBERNETES)
+    if module != "kubernetes" or other is None:
+        return TOOLS / module
+    target = cache() / "modules" / f"kubernetes-{other}"
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            subprocess.run([TOOLS / "pin", other, folder], check=True, timeout=DEADLINE)
+            Path(folder, "kubernetes").rename(target)
+    return target
+
+
 def kubernetes_version() -> str:
-    """The locked version, such as ``1.36.3``."""
-    text = (TOOLS / "kubernetes" / "go.mod").read_text()
+    """The version that is used, such as ``1.36.3``."""
+    return _version(_locked("kubernetes"))
+
+
+def deployed_version() -> str:
+    """The version that deploy/ names."""
+    return _version(TOOLS / "kubernetes")
+
+
+def _version(module: Path) -> str:
+    text = (module / "go.mod").read_text()
     found = re.search(r"^(?:require)?\s*k8s.io/kubernetes v(\S+)", text, re.MULTILINE)
     assert found is not None, "tools/kubernetes/go.mod does not name k8s.io/kubernetes"
     return found.group(1)

@@ -193,7 +193,7 @@ def kube_scheduler() -> Image:
         (place / program.name).chmod(0o755)
 
     return Image(
-        f"registry.k8s.io/kube-scheduler:v{binaries.kubernetes_version()}",
+        f"registry.k8s.io/kube-scheduler:v{binaries.deployed_version()}",
         [image_layers.files("kube-scheduler", [program.parent.name], fill)],
         {"Env": ["PATH=/usr/local/bin"], "Entrypoint": ["kube-scheduler"]},
     )

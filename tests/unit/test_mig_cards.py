@@ -177,4 +177,5 @@ def test_nvidia_s_specification_of_an_instance_counts(tmp_path: Path) -> None:
         file.touch()
     table.write_text("gpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n")
     cards = NodeCards([tmp_path], lambda: {"MIG-a": MigDevice(0, 1, 0)}, tmp_path)
-    assert cards.edits(["MIG-a"], allows_mps=True).own == env
+    own = cards.edits(["MIG-a"], allows_mps=True).own
+    assert own == {"env": ["NVIDIA=1", "NVIDIA_VISIBLE_DEVICES=void"]}
