@@ -265,7 +265,10 @@ def test_without_the_agent_nothing_starts(cluster: ClaimsCluster) -> None:
     create(cluster, "two")
     said = waiting.unschedulable(cluster.api, "two")
     assert f"Insufficient {LIMITS}" in said
-    create(cluster, "bound", nodeName=cluster.node.name)
+    create(cluster, "bound", schedulerName="nobody")
+    target = {"apiVersion": "v1", "kind": "Node", "name": cluster.node.name}
+    binding = {"metadata": {"name": "bound"}, "target": target}
+    cluster.api.create(f"{PODS}/bound/binding", binding)
     failed = phase(cluster.control_plane, "bound", "Failed")
     assert failed["status"]["reason"] == "UnexpectedAdmissionError"
     print(waiting.until(partial(why_waiting, cluster, "one"), "the container cannot start again"))

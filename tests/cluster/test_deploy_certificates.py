@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.client
+import itertools
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -69,7 +70,8 @@ def kept(cluster: ControlPlane) -> list[Object]:
     """The fields that only the webhook writes: the Secret's data, the authorities, the rules."""
     hooks = [cluster.api.get(f"{path}/hami-webhook")["webhooks"] for path in CONFIGURATIONS]
     written = [
-        {"trusted": hook["clientConfig"]["caBundle"], "rules": hook["rules"]} for (hook,) in hooks
+        {"trusted": hook["clientConfig"]["caBundle"], "rules": hook["rules"]}
+        for hook in itertools.chain(*hooks)
     ]
     return [cluster.api.get(SECRET)["data"], *written]
 

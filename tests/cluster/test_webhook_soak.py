@@ -46,8 +46,9 @@ def shown(port: int) -> bytes:
 
 def trusted(cluster: ControlPlane, path: str) -> list[str]:
     """The authorities that the API server trusts, by one of its configurations."""
-    (entry,) = cluster.api.get(f"{path}/{NAME}")["webhooks"]
-    bundle = base64.b64decode(entry["clientConfig"]["caBundle"]).decode()
+    entries = cluster.api.get(f"{path}/{NAME}")["webhooks"]
+    (written,) = {entry["clientConfig"]["caBundle"] for entry in entries}
+    bundle = base64.b64decode(written).decode()
     return re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", bundle, re.S)
 
 

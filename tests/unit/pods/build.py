@@ -172,7 +172,6 @@ OF_OTHERS: list[tuple[Manifest, list[str]]] = [
     (_annotated(gpu_memory="4000", gpu_fraction_container_name="b"), ["b"]),
     (manifest(container("a", limits={"example.com/other": 1})), []),
     (manifest(container("a", limits={"renamed": 1})), ["a"]),
-    (manifest(container("a", limits={"gpu": "0"})), []),
     (manifest(container("a", limits={"hami.io/limits": 1, "gpu": 1})), ["a"]),
     (manifest(container("a", requests={"hami.io/limits": "1", "gpu": 1})), ["a"]),
 ]

@@ -39,6 +39,11 @@ def test_each_container_that_may_have_cards_is_limited(written: Manifest, names:
     assert limited(written) == names
 
 
+def test_no_card_is_no_card() -> None:
+    """The API server asks all the same."""
+    assert limited(manifest(container("a", limits={"gpu": "0"}))) == []
+
+
 @pytest.mark.parametrize(
     ("name", "resources", "value", "fix"),
     [
