@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster import image_store, waiting
+from cluster import binaries, image_store, waiting
 from cluster.control_plane import ControlPlane
 from cluster.images import BUSYBOX, Image, busybox, write
 from cluster.leftovers import Leftovers, remove_cgroups
@@ -364,9 +364,15 @@ def _network(folder: Path, pods: ipaddress.IPv4Network, reached: Sequence[str]) 
 
 
 def _containerd_config(folder: Path, socket: Path, cdi: Path, programs: Path) -> str:
-    """Version 3 of containerd's configuration, all of it in the node's folder."""
+    """Containerd's configuration, all of it in the node's folder: version 3, or 2 for its 1.7."""
+    if os.environ.get(binaries.OTHER_CONTAINERD, "").startswith("1."):
+        cri = _cri_of_containerd_1(folder, cdi)
+        version = 2
+    else:
+        cri = _cri(folder, cdi, programs)
+        version = 3
     return f"""
-version = 3
+version = {version}
 root = "{folder}/ctd/root"
 state = "{folder}/ctd/state"
 disabled_plugins = [
@@ -378,6 +384,13 @@ disabled_plugins = [
   address = "{socket}"
 [ttrpc]
   address = "{socket}.ttrpc"
+{cri}[plugins."io.containerd.nri.v1.nri"]
+  socket_path = "{folder}/nri.sock"
+"""
+
+
+def _cri(folder: Path, cdi: Path, programs: Path) -> str:
+    return f"""
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
@@ -394,6 +407,24 @@ disabled_plugins = [
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
       BinaryName = "{runc()}"
       SystemdCgroup = false
-[plugins."io.containerd.nri.v1.nri"]
-  socket_path = "{folder}/nri.sock"
+"""
+
+
+def _cri_of_containerd_1(folder: Path, cdi: Path) -> str:
+    return f"""
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{BUSYBOX}"
+  restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{cdi}"]
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{folder}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "{runc()}"
+        SystemdCgroup = false
 """
