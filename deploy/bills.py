@@ -88,7 +88,7 @@ def _ours(bill: dict[str, Any], version: str, epoch: int) -> dict[str, Any]:
 
 
 def output(*command: str | Path) -> str:
-    """What the command writes."""
+    """The output of the command."""
     words = [str(each) for each in command]
     return subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 

@@ -1,4 +1,4 @@
-"""What the cards of a month cost, by what Prometheus has recorded.
+"""The cost of the cards of a month, by the records of Prometheus.
 
 The chart's rules record the cards that pods have, in parts. Their value at each full minute counts
 for the minute before it. Days are read one by one, because Prometheus limits how many samples a
@@ -18,7 +18,7 @@ from hami_py.monitor.prometheus import Prometheus
 _MINUTE_S = 60
 _DAY_S = 86_400
 _USE_S = 900
-"""What a pod uses is recorded for so long after it has ended: an average of this time."""
+"""The use of a pod is an average of this time, so it is recorded for so long after the pod."""
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which parts of which cards a container has, by the objects of the allocator of its node.
+"""The parts of cards that a container has, by the objects of the allocator of its node.
 
 | allocator | the amount is in | the card is in | users can change them |
 |---|---|---|---|

@@ -56,7 +56,7 @@ class Paths:
 
     @property
     def owner(self) -> Path:
-        """Who allocates the node's cards."""
+        """The owner of the node's cards."""
         return self.state / "owner"
 
     @property

@@ -19,7 +19,7 @@ from typing import Any
 
 import urllib3
 
-from cluster import audit_log, server_flags
+from cluster import audit_log, binaries, server_flags
 from cluster.api import Api, Object
 from cluster.certificates import Authority, Identity
 from cluster.servers import Server, accepts, free_ports
@@ -279,7 +279,9 @@ class ControlPlane:
             **self._emulated(),
             **self._loopback("kube-scheduler", port, kubeconfig),
         }
-        ready = Api(f"https://127.0.0.1:{port}", self.authority.certificate, self.admin).ready
+        api = Api(f"https://127.0.0.1:{port}", self.authority.certificate, self.admin)
+        # Before 1.31 it has no /readyz.
+        ready = api.healthy if binaries.kubernetes_version().startswith("1.30.") else api.ready
         return self._server(self._program("kube-scheduler"), flags, ready)
 
     def _controller_manager(self, port: int) -> Server | None:

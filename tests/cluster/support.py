@@ -9,6 +9,7 @@ has a row for each cell that was ever run. docs/support.md is about the results.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -64,11 +65,17 @@ def run(cell: str) -> dict[str, Any]:
     return {
         "cell": cell,
         "versions": ", ".join(CELLS[cell].values()),
-        "result": done.stdout.strip().splitlines()[-1].strip("= ").partition(" in ")[0],
+        "result": _summary(done.stdout),
         "seconds": round(time.monotonic() - begin),
         "date": date.today().isoformat(),
         "commit": _output("git", "rev-parse", "--short=8", "HEAD"),
     }
+
+
+def _summary(text: str) -> str:
+    """The counts of pytest's last line that has some."""
+    found = re.findall(r"^=* *((?:\d+ \w+,? ?)+) in \d", text, re.MULTILINE)
+    return str(found[-1]) if found else "no result"
 
 
 def write(rows: dict[str, dict[str, Any]]) -> None:

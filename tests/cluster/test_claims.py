@@ -83,7 +83,7 @@ def held(cluster: ClaimsCluster, *cards: str) -> float:
 
 
 def fill(cluster: ClaimsCluster, pod: str, container: str = "main") -> Object:
-    """What a program says that takes all memory that it gets."""
+    """The report of a program that takes all memory that it gets."""
     text = cluster.whole.kubectl("exec", pod, f"--container={container}", "--", *FILL)
     report: Object = json.loads(text.splitlines()[-1])
     return report

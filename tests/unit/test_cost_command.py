@@ -25,7 +25,7 @@ MAY = 1_777_593_600
 
 @dataclass
 class Answers:
-    """What it answers; ``minutes`` of May, 1 for the first, and 2.5 card-hours on the first day."""
+    """Its answers; ``minutes`` of May, 1 for the first, and 2.5 card-hours on the first day."""
 
     url: str = ""
     minutes: range = range(1, 31 * 1440 + 1)

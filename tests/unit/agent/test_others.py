@@ -108,7 +108,7 @@ class Agent:
         self._prepared.adopt()
 
     def edits(self, slot: str) -> dict[str, Any]:
-        """What our CDI device adds to a container."""
+        """The edits of our CDI device for a container."""
         devices = json.loads((self._folder / "cdi" / "hami.json").read_text())["devices"]
         (edits,) = (each["containerEdits"] for each in devices if each["name"] == slot)
         return dict(edits)
