@@ -310,10 +310,8 @@ class Node:
 
 def runc() -> str:
     """The program that starts containers."""
-    # `cluster.support` tries another one.
-    name = os.environ.get("HAMI_TEST_OCI_RUNTIME", "runc")
-    found = shutil.which(name)
-    assert found, f"missing: {name}; install it with: apt-get install {name}"
+    found = shutil.which("runc")
+    assert found, "missing: runc; install it with: apt-get install runc"
     return found
 
 

@@ -1,4 +1,4 @@
-"""Runs the smoke test of a cluster with other versions of Kubernetes, containerd and the runtime.
+"""Runs the smoke test of a cluster with other versions of Kubernetes and containerd.
 
     PYTHONPATH=tests python -m cluster.support                 # all of CELLS; hours on two cores
     PYTHONPATH=tests python -m cluster.support kubernetes-1.34  # one of them
@@ -26,8 +26,6 @@ CELLS: dict[str, dict[str, str]] = {
         for version in ("1.30.14", "1.31.14", "1.32.13", "1.33.13", "1.34.4", "1.35.4", "1.36.3")
     },
     "containerd-1.7": {OTHER_CONTAINERD: "1.7.35"},
-    # With containerd 2.3.7, crun 1.8.1 of Debian 12 refuses the sandbox: "unknown version".
-    "crun-1.8": {OTHER_CONTAINERD: "1.7.35", "HAMI_TEST_OCI_RUNTIME": "crun"},
 }
 
 #: Two pods on one card: their memory and their shares, and attacks of the root of a container.
