@@ -11,6 +11,8 @@ driver has freed the memory of dead processes.
 | ``node`` | the node's own object, followed |
 | ``state`` | what is known of the node |
 | ``preparation`` | what the kubelet is answered; a container is prepared before it starts |
+| ``assigned``, ``others`` | the cards that our scheduler has assigned; those of others |
+| ``owner`` | which of the two allocates the cards of the node |
 | ``resize`` | new limits for running pods |
 | ``publication`` | the annotation and the resources of the node |
 | ``reports`` | events about processes on the cards that no allocation explains |

@@ -1,9 +1,9 @@
 """The parts of a machine whose cards several owners share, and a node's rules for its pods.
 
-Two services use them: the node agent and ``hami machine``. ``devices``, ``decision``, ``resizing``
-and ``nvidia_ctk`` are for pods only. The scheduler has assigned cards to a pod, and its containers
-run on these. The kubelet's device IDs only count containers. The rules are pure functions; other
-modules keep state in files, or watch the machine.
+Two services use them: the node agent and ``hami machine``. ``devices``, ``decision``, ``amounts``,
+``resizing`` and ``nvidia_ctk`` are for pods only. The scheduler has assigned cards to a pod, and
+its containers run on these. The kubelet's device IDs only count containers. The rules are pure
+functions; other modules keep state in files, or watch the machine.
 
 | module | contains |
 |---|---|
@@ -13,6 +13,7 @@ modules keep state in files, or watch the machine.
 | ``nvidia_ctk`` | NVIDIA's CDI specification, made on the node |
 | ``cards`` | the cards that answer, and those that were seen on the node |
 | ``decision`` | whether that container may run, and on which amounts |
+| ``amounts`` | the parts of cards that other allocators have given a container |
 | ``resizing`` | whether the limits of a running container may change |
 | ``observer``, ``drift`` | looks for processes on the cards that no allocation explains |
 | ``ledger`` | what each slice on the node has; kept on disk |

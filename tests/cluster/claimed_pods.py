@@ -1,7 +1,7 @@
 """A node and a namespace whose cards a DRA driver allocates and our agent limits, and pods there.
 
 The containers have a program of CUDA and the driver's libraries, as with NVIDIA's driver: these are
-edits of the driver's class. What a claim has been allocated is in `claims`.
+edits of the driver's class. The module `claims` has the amounts of a claim.
 """
 
 import json

@@ -137,10 +137,13 @@ def test_the_figures_are_those_of_the_stubs_ledger(cluster: WholeCluster) -> Non
     """Takes 20 s for the cluster, which the tests of this file share."""
     pod = Limited("figures", 3000, 30)
     start(cluster, pod)
+    used = ("hami_container_memory_used_bytes", pod.name)
+    # The agent may have looked right before the slot was made.
+    waiting.until(lambda: used in metrics(cluster), "the use is known")
     bound = metrics(cluster)
     assert bound[("hami_container_memory_limit_bytes", pod.name)] == 3000 * MIB
     assert bound[("hami_container_share_limit_ratio", pod.name)] == 0.3
-    assert bound[("hami_container_memory_used_bytes", pod.name)] == 0
+    assert bound[used] == 0
     assert bound[("hami_container_enforcement", pod.name)] == 1
     with Started(command(cluster, pod.name, *PROGRAM, "hold", "256"), {}) as program:
         program.wait_for("holding")

@@ -1,4 +1,6 @@
-"""Who allocates the cards of a node: the label ``hami.io/owner`` of nodes and of namespaces.
+"""The owner of a node's cards, who allocates them: the label ``hami.io/owner``.
+
+Nodes and namespaces have it.
 
 | value | who allocates | the container's amounts are in |
 |---|---|---|
